@@ -8,7 +8,6 @@ from pacprivacy.design.descent import (
 )
 from pacprivacy.design.objective import LogisticFit as LogisticFit, Objective as Objective
 from pacprivacy.design.ridge import (
-    JointRidge as JointRidge,
     LinearTransform as LinearTransform,
     OrthogonalRidge as OrthogonalRidge,
     RidgePenalty as RidgePenalty,
