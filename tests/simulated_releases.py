@@ -417,10 +417,9 @@ CASES |= {
 # Algorithms that know of the noise to come.
 
 
-def descent(loss: str, **settings: Any) -> Any:
-    targets = SIGNS if loss == "logistic" else TARGET - TARGET.mean()
-    plan = design.Descent(objective=design.Objective(loss=loss, penalty=0.2), n_steps=6, **settings)
-    run = design.descend((CENTRED, targets), pac.Information(1.0), plan, **SMALL, **SIMULATED)
+def descent(**settings: Any) -> Any:
+    plan = design.Descent(objective=design.Objective(penalty=0.2), n_steps=6, **settings)
+    run = design.descend((CENTRED, SIGNS), pac.Information(1.0), plan, **SMALL, **SIMULATED)
     return {
         "value": run.weights,
         "values": run.path,
@@ -431,8 +430,8 @@ def descent(loss: str, **settings: Any) -> Any:
 
 
 CASES |= {
-    "descent, logistic": lambda: descent("logistic"),
-    "descent, squared": lambda: descent("squared", step="post-hoc", split="uniform"),
+    "descent, logistic": lambda: descent(),
+    "descent, post-hoc": lambda: descent(step="post-hoc"),
 }
 
 

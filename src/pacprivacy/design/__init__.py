@@ -3,7 +3,6 @@
 from pacprivacy.design.descent import (
     Descent as Descent,
     DescentGradient as DescentGradient,
-    DescentStepRule as DescentStepRule,
     descend as descend,
 )
 from pacprivacy.design.objective import LogisticFit as LogisticFit, Objective as Objective
