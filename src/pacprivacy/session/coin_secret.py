@@ -24,6 +24,7 @@ from pacprivacy.queries import Tables
 from pacprivacy.sample import (
     KEY_BYTES,
     Coins,
+    check_exact_ids,
     code_units,
     draw_coins,
     keyed_coins,
@@ -128,6 +129,8 @@ class CoinSecret(SessionSecret):
                 "releases. Use pac.privatize."
             )
         if units is not None:
+            if not single:
+                check_exact_ids(units)
             named = pool_unit_name(str(getattr(units, "name", "") or ""))
             self._codes, self._ids = code_units(units, self.data.n_rows)
             self.n_units = len(self._ids)

@@ -31,6 +31,10 @@ class JointSums(UnitSums):
 
     parts: tuple[UnitSums, ...] = field(repr=False)
 
+    @property
+    def tables(self) -> tuple[UnitSums, ...]:
+        return tuple(table for part in self.parts for table in part.tables)
+
     @classmethod
     def of(cls, parts: tuple[UnitSums, ...]) -> Self:
         """Join the sums of all cells of all statistics into one row for every unit."""

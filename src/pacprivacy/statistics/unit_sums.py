@@ -128,6 +128,11 @@ class UnitSums:
         """Number of units that add something to every cell."""
         return np.diff(self.starts)
 
+    @property
+    def tables(self) -> tuple[UnitSums, ...]:
+        """The sums of each table; several are in one cell where a release has them together."""
+        return (self,)
+
     def chunks(self) -> Iterator[tuple[int, slice]]:
         """Yield cells and slices of their entries, in bounded pieces."""
         rows = max(64, _NUMBERS_AT_ONCE // max(1, self.block))
