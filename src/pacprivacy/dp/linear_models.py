@@ -76,8 +76,7 @@ def adassp(
     """
     check_neighbours(neighbours)
     epsilon, delta = noise.check_epsilon_delta(epsilon, delta)
-    if not 0.0 < gamma < 1.0:
-        raise BudgetError(f"gamma must be between 0 and 1; got {gamma}. Use 0.05.")
+    noise.check_gamma(gamma)
     gram, products = _moments(X, y, x_bound, y_bound)
     d = len(products)
     upper = np.triu_indices(d)
@@ -246,8 +245,7 @@ def sign_perturbed_rows(X: Any, y: Any, *, x_bound: float, classes: Sequence[Any
             "off the data."
         )
     rows = records.finite_records(records.read_records(X))
-    places = records.encode_record_labels(y, tuple(classes), len(rows))
-    signs = np.where(places < 0, 0.0, 2.0 * places - 1.0)
+    signs = records.encode_record_signs(y, tuple(classes), len(rows))
     # The factor leaves room for the rounding of the norm itself.
     shrink = records.shrink_factors(rows, (1.0 - 1e-9) * bound)
     return np.asarray(rows * shrink * signs[:, None])

@@ -18,7 +18,7 @@ from pacprivacy._checks import Integers, Mask, Vector, check_positive
 from pacprivacy._random import BitSource, ProcessBound, SystemSource
 from pacprivacy.dp.certificate import DPRelease, Neighbours, check_neighbours
 from pacprivacy.dp.events import PureEvent, publish_event
-from pacprivacy.dp.noise import FARTHEST, dp_noise_source
+from pacprivacy.dp.noise import FARTHEST, check_gamma, dp_noise_source, grid_step, to_grid
 from pacprivacy.errors import BudgetError, BudgetExceededError, DataError
 from pacprivacy.noise import (
     MAX_UNITS_PER_SCALE,
@@ -31,8 +31,7 @@ LEAST_UNITS: Final = 1 << 24  # grid steps in the smallest noise scale
 
 def geometric_levels(low: float, high: float, n_levels: int = 1000) -> Vector:
     """Return ``n_levels`` levels in geometric progression, both ends included."""
-    low = check_positive("low", low, advice="Use 1/n.")
-    high = check_positive("high", high, advice="Use four times what the theory demands.")
+    low, high = _check_ends(low, high)
     if not low < high or n_levels < 2:
         raise BudgetError(
             f"levels must go from a smaller to a larger epsilon in at least two steps; got {low:g} "
@@ -43,14 +42,17 @@ def geometric_levels(low: float, high: float, n_levels: int = 1000) -> Vector:
 
 def doubling_levels(low: float, high: float) -> Vector:
     """Return ``low, 2 low, 4 low, ...`` up to the first that is not below ``high``."""
-    low = check_positive("low", low, advice="Use 1/n.")
-    high = check_positive("high", high, advice="Use four times what the theory demands.")
+    low, high = _check_ends(low, high)
     n_doublings = max(0, math.ceil(math.log2(high / low) - 1e-12))
     return np.asarray(low * 2.0 ** np.arange(n_doublings + 1), dtype=np.float64)
 
 
+def _check_ends(low: float, high: float) -> tuple[float, float]:
+    low = check_positive("low", low, advice="Use 1/n.")
+    return low, check_positive("high", high, advice="Use four times what the theory demands.")
+
+
 def as_levels(epsilons: Sequence[float] | Vector | Any) -> Vector:
-    """Return levels as an array; refuse anything but positive, strictly increasing numbers."""
     levels = np.array(epsilons, dtype=np.float64)
     ordered = levels.ndim == 1 and levels.size > 0 and bool((np.diff(levels) > 0).all())
     if not (ordered and levels[0] > 0 and math.isfinite(levels[-1])):
@@ -65,20 +67,16 @@ def level_lattice_units(
     epsilons: Vector, *, sensitivity: float, n_numbers: int
 ) -> tuple[float, list[int]]:
     """Return a grid step and, for every level, its noise scale in whole steps, rounded up."""
-    reach = check_positive(
-        "sensitivity", sensitivity, advice="Bound what one record contributes, by clipping."
-    )
-    _, exponent = np.frexp(reach / float(epsilons[-1]) / LEAST_UNITS)
-    grid_step = float(np.ldexp(1.0, int(exponent) - 1))
+    step = grid_step(sensitivity, float(epsilons[-1]), LEAST_UNITS)
     # Rounding moves each number by up to one step between neighbours.
-    steps = Fraction(reach) / Fraction(grid_step) + n_numbers
+    steps = Fraction(float(sensitivity)) / Fraction(step) + n_numbers
     units = [math.ceil(steps / Fraction(float(epsilon))) for epsilon in epsilons]
     if units[0] > MAX_UNITS_PER_SCALE:
         raise BudgetError(
             "epsilons must span a factor of at most 2**25; got "
             f"{epsilons[0]:g} to {epsilons[-1]:g}. Start at a larger epsilon."
         )
-    return grid_step, units
+    return step, units
 
 
 class NoisyLevels(ProcessBound):
@@ -108,14 +106,11 @@ class NoisyLevels(ProcessBound):
         self._step, self._units = level_lattice_units(
             self.epsilons, sensitivity=sensitivity, n_numbers=numbers.size
         )
-        with np.errstate(over="ignore"):
-            scaled = np.rint(np.clip(numbers / self._step, -FARTHEST, FARTHEST))
         self._level = -1
         self._added: list[tuple[Integers, Integers]] = []
-        self._current = self._draw(scaled.astype(np.int64), source)
+        self._current = self._draw(to_grid(numbers, self._step), source)
 
     def __len__(self) -> int:
-        """Return the number of levels."""
         return len(self._units)
 
     @property
@@ -124,7 +119,6 @@ class NoisyLevels(ProcessBound):
         return self._level
 
     def noise_scale(self, level: int) -> float:
-        """Return the scale of the noise at a level."""
         return self._step * self._units[level]
 
     def refine(self) -> Vector:
@@ -195,7 +189,6 @@ class NoiseReduction:
 
     @property
     def epsilons(self) -> Vector:
-        """Levels, the noisiest first."""
         return self._levels.epsilons
 
     def refine(self) -> DPRelease:
@@ -290,8 +283,7 @@ class InteractiveAboveThreshold(ProcessBound):
         )
         self.epsilon = check_positive("epsilon", epsilon, advice="Use about 1.")
         reach *= FLOAT_MARGIN
-        _, exponent = np.frexp(reach * min(1.0, 2.0 / self.epsilon) / THRESHOLD_UNITS)
-        self._step = float(np.ldexp(1.0, int(exponent) - 1))
+        self._step = grid_step(reach, max(1.0, self.epsilon / 2.0), THRESHOLD_UNITS)
         # Rounding to whole steps adds one to how far a query can move.
         steps = Fraction(reach) / Fraction(self._step) + 1
         self._units = math.ceil(4 * steps / Fraction(self.epsilon))
@@ -306,7 +298,6 @@ class InteractiveAboveThreshold(ProcessBound):
 
     @property
     def is_over(self) -> bool:
-        """Whether a query was above the threshold."""
         return self._over
 
     @property
@@ -371,8 +362,7 @@ def plan_threshold(
     """
     alpha = check_positive("alpha", alpha, advice="Use the excess risk that you can bear.")
     reach = check_positive("sensitivity", sensitivity, advice="Bound the loss of one record.")
-    if not 0.0 < gamma < 1.0:
-        raise BudgetError(f"gamma must be between 0 and 1; got {gamma!r}. Use 0.1.")
+    check_gamma(gamma)
     if calibration == "theorem":
         units = 8.0 * math.log(2.0 * n_levels / gamma)
     elif calibration == "tight":

@@ -70,6 +70,12 @@ def encode_record_labels(y: Any, classes: tuple[Any, ...], n_records: int) -> In
     return places
 
 
+def encode_record_signs(y: Any, classes: tuple[Any, ...], n_records: int) -> Vector:
+    """Return -1 for the first of two classes, 1 for the second, and 0 for any other label."""
+    places = encode_record_labels(y, classes, n_records)
+    return np.where(places < 0, 0.0, 2.0 * places - 1.0)
+
+
 def _check_type(labels: Array, classes: tuple[Any, ...]) -> None:
     """Refuse classes that an array of this type cannot hold, such as texts among numbers."""
     types = {"U": str, "S": bytes}.get(labels.dtype.kind)

@@ -30,7 +30,7 @@ from pacprivacy.dp.noise import (
     dp_noise_slack,
     dp_noise_source,
 )
-from pacprivacy.dp.records import encode_record_labels, read_record_numbers
+from pacprivacy.dp.records import encode_record_labels, encode_record_signs, read_record_numbers
 from pacprivacy.errors import BudgetError, DataError, MechanismError, PacPrivacyError
 
 
@@ -67,9 +67,7 @@ class _TwoClasses:
             )
 
     def encode(self, y: Any, n_records: int) -> Array:
-        """Return -1 for the first class, 1 for the second, and 0 for any other label."""
-        places = encode_record_labels(y, self.classes, n_records)
-        return np.where(places < 0, 0.0, 2.0 * places - 1.0)
+        return encode_record_signs(y, self.classes, n_records)
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
