@@ -103,15 +103,6 @@ class Problem(ABC):
         """Return the ``ε`` at which the expected excess risk is at most ``alpha``, by theorem."""
 
 
-def shrink_problem_rows(features: Matrix, bound: float, *, norm: int) -> Matrix:
-    """Return rows divided by ``bound``, those longer than it shrunk to length 1."""
-    limit = check_positive("x_bound", bound, advice="Use a length that rows rarely exceed.")
-    lengths = records.clipping_norms(features, order=norm)  # an infinite one makes a row of zeros
-    # The length is off by a factor within 1 ± (d + 2) 2^-53; three more roundings follow it.
-    safe = 1.0 - (features.shape[1] + 16) * 2.0**-52
-    return np.asarray(features * (safe / np.maximum(lengths, limit)), dtype=np.float64)
-
-
 class RidgeProblem(Problem):
     """Noise on the sums of clipped rows (claims AF-8 and DP-17); curator-only."""
 
@@ -120,7 +111,7 @@ class RidgeProblem(Problem):
     def __init__(self, X: Any, y: Any, *, penalty: float, x_bound: float, y_bound: float) -> None:
         features, target = records.read_regression_records(X, y)
         super().__init__(features.shape, penalty=penalty, radius=0.5 / math.sqrt(penalty))
-        rows = shrink_problem_rows(features, x_bound, norm=1)
+        rows = records.shrink_rows(features, x_bound, order=1) / x_bound
         values = np.clip(target / y_bound, -1.0, 1.0)
         gram, products = rows.T @ rows, rows.T @ values
         self._upper = np.triu_indices(self.n_features)
@@ -172,11 +163,11 @@ class LogisticProblem(Problem):
     mechanism = "logistic regression, perturbed optimum"
 
     def __init__(self, X: Any, y: Any, *, penalty: float, x_bound: float) -> None:
-        features = records.finite_records(records.read_records(X))
+        features = records.read_records(X)
         radius = math.sqrt(LARGEST_PULL / penalty)
         super().__init__(features.shape, penalty=penalty, radius=radius)
         signs = records.encode_record_signs(y, (-1, 1), len(features))
-        signed = shrink_problem_rows(features, x_bound, norm=2) * signs[:, None]
+        signed = records.shrink_rows(features, x_bound) * (signs / x_bound)[:, None]
         # Equal rows are summed once; real tables have many.
         self._rows, counts = np.unique(signed, axis=0, return_counts=True)
         self._weights = counts / self.n_records

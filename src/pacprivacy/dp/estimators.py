@@ -22,12 +22,7 @@ from pacprivacy import dp
 from pacprivacy._checks import Array, Matrix, Vector, check_positive
 from pacprivacy._random import fresh_seed
 from pacprivacy._sklearn import Fitted, read_new, read_seed
-from pacprivacy.dp.records import (
-    read_record_numbers,
-    read_records,
-    record_array,
-    shrink_factors,
-)
+from pacprivacy.dp.records import clip, read_record_numbers, read_records, record_array
 from pacprivacy.errors import BudgetError, DataError, MechanismError
 
 PUBLIC: Final = "public"
@@ -151,8 +146,7 @@ class DPLinear(DPBase):
 
     def _clipped(self, features: Any, bound: float) -> Matrix:
         """Return rows clipped to the bound, and the constant: as large, so that it counts alike."""
-        with np.errstate(all="ignore"):  # rows that are not finite stay so, and are left out
-            clipped = np.asarray(features * shrink_factors(features, bound), dtype=np.float64)
+        clipped = clip(features, bound)  # rows that are not finite are left out later
         if not self.fit_intercept:
             return clipped
         return np.column_stack([clipped, np.full(len(features), bound)])

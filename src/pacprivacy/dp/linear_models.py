@@ -77,7 +77,7 @@ def adassp(
     check_neighbours(neighbours)
     epsilon, delta = noise.check_epsilon_delta(epsilon, delta)
     noise.check_gamma(gamma)
-    gram, products = _moments(X, y, x_bound, y_bound)
+    gram, products = records.regression_sums(X, y, x_bound, y_bound)
     d = len(products)
     upper = np.triu_indices(d)
     least: Vector = np.asarray(np.linalg.eigvalsh(gram)[:1], dtype=np.float64)
@@ -130,7 +130,7 @@ def regression_from_statistics(
     noise.check_dp_noise_promise(epsilon, delta, neighbours)
     if penalty:
         check_positive("penalty", penalty, advice="Use about the size of the noise.")
-    gram, products = _moments(X, y, x_bound, y_bound)
+    gram, products = records.regression_sums(X, y, x_bound, y_bound)
     d = len(products)
     upper = np.triu_indices(d)
     reach = regression_sensitivities(x_bound, y_bound, neighbours)[1:]
@@ -188,15 +188,6 @@ def regression_sensitivities(
     return squared, math.sqrt(2.0) * squared, 2.0 * product
 
 
-def _moments(X: Any, y: Any, x_bound: float, y_bound: float) -> tuple[Matrix, Vector]:
-    """Return ``XᵀX`` and ``Xᵀy`` of clipped records."""
-    gram, products = records.regression_sums(*records.clip_regression(X, y, x_bound, y_bound))
-    return (
-        gram * (x_bound / records.LARGEST_ENTRY) ** 2,
-        products * (x_bound * y_bound / records.LARGEST_ENTRY**2),
-    )
-
-
 def _publish_regression(
     value: dict[str, Any],
     promise: tuple[float, float, Neighbours],
@@ -244,11 +235,9 @@ def sign_perturbed_rows(X: Any, y: Any, *, x_bound: float, classes: Sequence[Any
             f"classes must be the two labels, declared; got {classes!r}. They must not be read "
             "off the data."
         )
-    rows = records.finite_records(records.read_records(X))
+    rows = records.shrink_rows(records.read_records(X), bound)
     signs = records.encode_record_signs(y, tuple(classes), len(rows))
-    # The factor leaves room for the rounding of the norm itself.
-    shrink = records.shrink_factors(rows, (1.0 - 1e-9) * bound)
-    return np.asarray(rows * shrink * signs[:, None])
+    return np.asarray(rows * signs[:, None])
 
 
 @np.errstate(all="ignore")
@@ -291,7 +280,7 @@ def _bound_norm(signed: Matrix, penalty: float, tilt: Vector, point: Vector) -> 
     slopes = -scipy.special.expit(-(signed @ point))
     gradients = np.ascontiguousarray((signed * slopes[:, None]).T)
     gradient = gradients.sum(axis=1) + penalty * point + tilt  # numpy adds rows of floats pairwise
-    row = float(records.clipping_norms(signed).max(initial=0.0))
+    row = float(np.linalg.norm(signed, axis=1).max(initial=0.0))
     size = float(np.linalg.norm(point))
     margins = MOST_CURVATURE * row * size * (d + 2) * _UNIT + 8 * _UNIT
     sums = (2.0 * math.log2(n + 2) + 16.0) * _UNIT

@@ -204,7 +204,7 @@ def dp_sgd(
 def _read_linear(
     X: Any, y: Any, loss: LinearLoss, x_bound: float
 ) -> tuple[records.WholeRows, Array, tuple[int, ...]]:
-    rows = records.clip_to_whole_rows(X, x_bound)
+    rows = records.WholeRows(X, x_bound)
     n_records, n_features = rows.whole.shape
     shape = (n_features,) if loss.n_scores == 1 else (loss.n_scores, n_features)
     return rows, loss.encode(y, n_records), shape
@@ -240,8 +240,7 @@ class LinearSGDSums:
             # Whole numbers below 2^53: exact, so no record's score depends on the others.
             scores = (rows @ grid.T) * (unit * self._rows.unit)
             factors = self._factors(scores, chosen)
-            total.expect(len(chosen))
-            total.add(factors.T @ rows)
+            total.add(factors.T @ rows, len(chosen))
         return total.held().ravel()
 
     def _factors(self, scores: Matrix, chosen: Integers) -> Matrix:
@@ -505,6 +504,7 @@ class _JaxSums:
             raise DataError("start must be finite; got NaN or infinite entries.")
         self._dtype, self._tree_map = np.dtype(flat.dtype), jax.tree_util.tree_map
         self._clip, self._chunk = clip_norm, chunk
+        self._unit = clip_norm * 2.0**-records.SUM_BITS
         self._jax = jax
 
         def gradient(weights: Any, record: tuple[Any, ...]) -> Any:
@@ -530,7 +530,7 @@ class _JaxSums:
             padded = np.resize(chosen, n_padded)
             with without_jax_checks():  # or a record that makes a NaN would raise
                 gradients = self._gradients(at, tuple(column[padded] for column in self._columns))
-            records.add_gradients_to_total(total, np.asarray(gradients)[: len(chosen)], self._clip)
+            total.add_rows(np.asarray(gradients)[: len(chosen)], self._clip, self._unit)
         return total.held()
 
     def restore(self, weights: Vector) -> Any:

@@ -24,7 +24,6 @@ from pacprivacy.dp.accuracy_first import (
     search_by_doubling_loss,
     search_by_reduction,
     search_by_theory,
-    shrink_problem_rows,
     solve_trust_region,
 )
 from pacprivacy.dp.noise_reduction import (
@@ -32,6 +31,7 @@ from pacprivacy.dp.noise_reduction import (
     level_lattice_units,
     threshold_wrong_yes,
 )
+from pacprivacy.dp.records import shrink_rows
 from pacprivacy.errors import BudgetError, BudgetExceededError, DataError, MechanismError
 
 RNG = np.random.default_rng(0)
@@ -237,12 +237,11 @@ def test_ridge_sums_and_risk_move_as_far_as_promised() -> None:
 def test_rows_are_never_longer_than_one(norm: int) -> None:
     rng = np.random.default_rng(9)
     rows = rng.laplace(size=(200, 5)) * 10.0 ** rng.integers(-5, 300, size=(200, 1))
-    shrunk = shrink_problem_rows(np.vstack([rows, np.full((1, 5), 1.7e308)]), 2.5, norm=norm)
+    shrunk = shrink_rows(np.vstack([rows, np.full((1, 5), 1.7e308)]), 2.5, order=norm) / 2.5
     exact = [[Fraction(x) for x in row] for row in shrunk]
     for row in exact:
         assert (sum(map(abs, row)) if norm == 1 else sum(x * x for x in row)) <= 1
-    assert shrunk[-1].tolist() == [0.0] * 5
-    assert np.linalg.norm(shrunk[:-1], ord=norm, axis=1).max() == pytest.approx(1.0)
+    assert np.linalg.norm(shrunk, ord=norm, axis=1).max() == pytest.approx(1.0)
 
 
 @pytest.mark.claim("AF-8")
