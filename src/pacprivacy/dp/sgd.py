@@ -298,7 +298,7 @@ def dp_search_noise(
         left -= dp_noise_price(epsilon, COUNT_SLACK)
         descent.check_dp_descent_delta(left, epsilon, delta)
 
-    def keeps(noise: float) -> bool:
+    def epsilon_at(noise: float) -> float:
         event = descent.dp_descent_event(batch, n_records, n_steps=1, noise=noise)
         known = as_dp_accounting(event, batch.neighbours)
         if known is None:
@@ -309,9 +309,9 @@ def dp_search_noise(
         run = dp_accounting.SelfComposedDpEvent(known[0], n_steps)
         search = dp_accounting.dp_event.RepeatAndSelectDpEvent(run, mean_runs, GEOMETRIC)
         accountant = RdpAccountant(SEARCH_ORDERS, known[1]).compose(search)
-        return bool(accountant.get_epsilon(left) <= epsilon)
+        return float(accountant.get_epsilon(left))
 
-    return descent.least_dp_descent_noise(keeps, 1e-4)
+    return descent.least_dp_descent_noise(epsilon_at, epsilon)
 
 
 def dp_search(
