@@ -113,11 +113,6 @@ def account(
     Claims DP-4, DP-5 and DP-20. Every figure is an upper bound on the loss, up to the arithmetic
     of dp-accounting. What is computed may be chosen adaptively, the events may not: they are fixed
     before any answer is seen.
-
-    Examples
-    --------
-    >>> account(GaussianEvent(noise_multiplier=5.0, count=10), delta=1e-5).best[0]
-    'pld'
     """
     composed = read_events(events, neighbours)
     ran, relation = composed.events, composed.neighbours
@@ -372,12 +367,6 @@ def trade_off(
     Guarantee
     ---------
     Claim DP-32. No test of a record's presence has fewer misses at its rate of false alarms.
-
-    Examples
-    --------
-    >>> curve = trade_off(GaussianEvent(noise_multiplier=1.0))
-    >>> round(float(curve.misses(0.05)), 2)
-    0.74
     """
     composed = read_events(events, neighbours)
     combined = _compose_losses(composed.events, composed.neighbours, COARSE, _TAIL)

@@ -525,14 +525,6 @@ class OutputNR(Method):
     ---------
     Claims AF-4, AF-5, AF-9 and AF-11. The ex-post loss is in the certificate; with probability
     ``1 - gamma`` a model that was accepted has excess risk at most ``alpha``.
-
-    Examples
-    --------
-    >>> X = np.random.default_rng(0).uniform(-0.7, 0.7, size=(20_000, 2))
-    >>> method = OutputNR(alpha=0.1, penalty=0.01, x_bound=1.0, n_levels=100)
-    >>> release = method.release(X, np.where(X[:, 0] > 0, 1, -1), simulate=0)
-    >>> release.value.shape, release.certificate.kind
-    ((2,), 'dp-ex-post')
     """
 
     def prepare(self, X: Any, y: Any) -> Problem:

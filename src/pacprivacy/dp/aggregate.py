@@ -21,7 +21,7 @@ from pacprivacy._random import BitSource, own_generators
 from pacprivacy.dp.accounting import accounting_noise_advantage
 from pacprivacy.dp.certificate import DPRelease, Neighbours, check_neighbours
 from pacprivacy.dp.events import Event, PureEvent, noise_event, publish_event
-from pacprivacy.dp.mechanisms import exponential_choice
+from pacprivacy.dp.mechanisms import choose_quantile
 from pacprivacy.dp.noise import (
     add_gaussian,
     add_noise,
@@ -209,18 +209,14 @@ class MedianAggregator:
         share = _share_of_choices(epsilon, delta, size)
         medians = np.empty(size)
         for j in range(size):
-            grid = np.linspace(lower[j], upper[j], self.n_points)
-            column = np.sort(outputs[:, j])
-            below = np.searchsorted(column, grid, side="left")
-            above = len(column) - np.searchsorted(column, grid, side="right")
-            place = exponential_choice(
-                -np.maximum(below, above).astype(np.float64),
-                sensitivity=1.0,
+            medians[j] = choose_quantile(
+                outputs[:, j],
+                np.linspace(lower[j], upper[j], self.n_points),
+                0.5,
                 epsilon=share,
-                monotone=False,
+                neighbours="replace",  # one block's output may be any other
                 source=source,
             )
-            medians[j] = grid[place]
         return medians, {"epsilon of each coordinate": share}
 
     def event(self, size: int, epsilon: float, delta: float) -> Event:

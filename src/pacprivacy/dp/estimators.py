@@ -271,15 +271,6 @@ class DPSGDClassifier(DPLinearClassifier):
     batch_size : int, optional
         Records in a batch, on average for Poisson batches; by default a twentieth of all, and 256
         or all of fewer.
-
-    Examples
-    --------
-    >>> import numpy as np
-    >>> X = np.random.default_rng(0).normal(size=(2000, 2)) + np.repeat([[0], [3]], 1000, axis=0)
-    >>> y = np.repeat(["no", "yes"], 1000)
-    >>> model = DPSGDClassifier(x_bound=5.0, classes=("no", "yes"), n_public=2000, n_steps=50)
-    >>> model.fit(X, y).score(X, y) > 0.9
-    True
     """
 
     loss: Literal["log_loss", "hinge"] = "log_loss"
@@ -404,13 +395,6 @@ class DPLinearRegression(RegressorMixin, DPLinear):  # type: ignore[misc]
         Rows are clipped to this norm, targets to this absolute value; neither comes from the data.
     alpha : float, optional
         Penalty on the sum of squares, but for AdaSSP; by default what suits the noise.
-
-    Examples
-    --------
-    >>> X = np.random.default_rng(0).uniform(-1, 1, size=(20_000, 2))
-    >>> model = DPLinearRegression(x_bound=2.0, y_bound=3.0).fit(X, X @ [1.0, -1.0] + 0.5)
-    >>> model.score(X, X @ [1.0, -1.0] + 0.5) > 0.9
-    True
     """
 
     method: Literal["adassp", "statistics"] = "adassp"

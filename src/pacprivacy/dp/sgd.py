@@ -156,18 +156,6 @@ def dp_sgd(
     ---------
     Claims G-3 and DP-17. ``(epsilon, delta)``-differential privacy under ``batch.neighbours`` of
     all iterates together; clipping, sampling, rounding and discrete noise are included.
-
-    Examples
-    --------
-    >>> from pacprivacy.dp import Logistic, PoissonBatch, Steps
-    >>> X = np.random.default_rng(0).uniform(-1, 1, size=(5000, 2))
-    >>> release = dp_sgd(
-    ...     X, X[:, 0] > 0, loss=Logistic(classes=(False, True)), epsilon=1.0, delta=1e-6,
-    ...     x_bound=1.5, batch=PoissonBatch(size=250, n_public=5000),
-    ...     steps=Steps(n_steps=60, learning_rate=1.0, clip_norm=1.0),
-    ... )
-    >>> bool(np.mean((X @ release.value > 0) == (X[:, 0] > 0)) > 0.9)
-    True
     """
     rows, target, shape = _read_linear(X, y, loss, x_bound)
     n_records = len(target)
