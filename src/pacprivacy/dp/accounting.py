@@ -171,7 +171,7 @@ def _pay_for_grid(
     return math.inf
 
 
-def accounting_profile(event: Event, epsilon: Vector) -> Vector:
+def accounting_profile(event: PureEvent | GaussianEvent | LaplaceEvent, epsilon: Vector) -> Vector:
     """Return the least known ``δ`` of one run on a sample, at every ``ε >= 0`` (claim DP-4)."""
     if event.sampling is None:
         return event.profile(epsilon)
@@ -234,7 +234,9 @@ def pld_epsilon(
     return float(composed.get_epsilon_for_delta(delta))
 
 
-def _from_profile(event: Event, discretization: float, least_delta: float) -> Any:
+def _from_profile(
+    event: PureEvent | GaussianEvent | LaplaceEvent, discretization: float, least_delta: float
+) -> Any:
     # Slow to import, not always needed.
     from dp_accounting.pld import pld_pmf, privacy_loss_distribution as pld
 

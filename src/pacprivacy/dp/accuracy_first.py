@@ -26,7 +26,7 @@ from pacprivacy.dp.linear_models import (
     minimise_perturbed,
     solve_trust_region as solve_trust_region,
 )
-from pacprivacy.dp.noise import add_laplace, dp_noise_source
+from pacprivacy.dp.noise import add_laplace, check_gamma, dp_noise_source
 from pacprivacy.dp.noise_reduction import (
     FLOAT_MARGIN,
     Calibration as Calibration,
@@ -34,7 +34,6 @@ from pacprivacy.dp.noise_reduction import (
     NoiseReduction as NoiseReduction,
     NoisyLevels,
     ThresholdPlan as ThresholdPlan,
-    check_gamma,
     doubling_levels as doubling_levels,
     geometric_levels as geometric_levels,
     plan_threshold as plan_threshold,

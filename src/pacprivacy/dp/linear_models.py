@@ -1,13 +1,10 @@
 """Linear models in one release: regression from noisy sums, logistic regression by its minimiser.
 
-``adassp`` is Algorithm 2 of Wang (2018), "Revisiting differentially private linear regression":
-release the least eigenvalue of ``XᵀX``, choose the penalty from it, release ``XᵀX`` and ``Xᵀy``,
-solve. Here the three releases are one Gaussian mechanism.
-
-Objective perturbation tilts the sum by a random linear term and minimises that; output perturbation
-adds noise to the minimiser. Either way float64 finds the minimiser only nearly, and what the solver
-leaves undone is paid for. Values are arrays of coefficients, without an intercept. The penalty is
-that of the whole sum.
+``adassp`` is Algorithm 2 of Wang (2018), "Revisiting differentially private linear regression",
+with its three releases as one Gaussian mechanism. Objective perturbation tilts the sum of losses by
+a random linear term and minimises that; output perturbation adds noise to the minimiser. Either way
+float64 finds the minimiser only nearly, and the error is paid for. Values are arrays of
+coefficients, without an intercept. The penalty is that of the whole sum.
 """
 
 import math
@@ -181,7 +178,7 @@ def _perturb_statistics(
 def regression_sensitivities(
     x_bound: float, y_bound: float, neighbours: Neighbours
 ) -> tuple[float, float, float]:
-    """Return how far one record moves the least eigenvalue, the upper triangle, and ``Xᵀy``."""
+    """Return how far a record moves the least eigenvalue, the upper triangle, and ``Xᵀy``."""
     squared, product = x_bound**2, x_bound * y_bound
     if neighbours == "add_remove":
         return squared, squared, product
@@ -198,7 +195,6 @@ def _publish_regression(
     method: str,
     simulation: bool,
 ) -> DPRelease:
-    """Return what follows from moments that were released with noise."""
     epsilon, delta, _ = promise
     n_numbers = sum(part.values.size for part in noisy.values())
     event: Event = PureEvent(epsilon=epsilon / 2.0, count=2)  # Laplace noise on two statistics

@@ -169,7 +169,8 @@ def clip(vectors: Matrix, clip_norm: float, *, order: int = 2) -> Matrix:
         largest = np.maximum(np.abs(rows).max(axis=1, keepdims=True, initial=0.0), _TINY)
         shape = rows / largest
         lengths = np.maximum(np.linalg.norm(shape, ord=order, axis=1, keepdims=True), 1.0)
-        return np.where(largest <= clip_norm / lengths, rows, shape * (clip_norm / lengths))
+        kept = largest <= clip_norm / lengths
+        return np.asarray(np.where(kept, rows, shape * (clip_norm / lengths)))
 
 
 def shrink_rows(rows: Matrix, bound: float, *, order: int = 2) -> Matrix:
@@ -210,7 +211,7 @@ class ExactTotal:
         high = np.clip(self._high, -limit, limit - 1)
         low = np.where(self._high > high, (1 << _HALF) - 1, self._low)
         total = (high << _HALF) + np.where(self._high < high, 0, low)
-        return np.clip(total, -most, most)
+        return np.asarray(np.clip(total, -most, most))
 
     def rounded(self) -> Vector:
         self._settle()
