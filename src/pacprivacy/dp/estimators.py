@@ -50,8 +50,22 @@ class DPBase(Fitted):
     epsilon: float = 1.0
     delta: float = 1e-6
     neighbours: dp.Neighbours = "add_remove"
+    x_bound: float | None = None
+    fit_intercept: bool = True
     random_state: Any = None
     simulate: bool = False
+
+    @property
+    def _row_bound(self) -> float:
+        """Norm of rows over ``x_bound``, the constant included."""
+        return math.sqrt(2.0) if self.fit_intercept else 1.0
+
+    def _clipped(self, features: Matrix, bound: float) -> Matrix:
+        """Return rows clipped to the bound, and the constant: as large, so that it counts alike."""
+        clipped = clip(features, bound)  # rows that are not finite are left out later
+        if not self.fit_intercept:
+            return clipped
+        return np.column_stack([clipped, np.full(len(features), bound)])
 
     def _noise_seed(self) -> int | None:
         if not self.simulate:
@@ -65,6 +79,11 @@ class DPBase(Fitted):
         noted = replace(certificate, assumptions=(*notes, *certificate.assumptions))
         self.release_: dp.DPRelease = replace(release, certificate=noted)
         self.certificate_: dp.DPCertificate = noted
+
+
+def _check_bound(name: str, bound: float | None) -> float:
+    advice = "Declare a norm that is rarely exceeded; it must not be read off the data."
+    return check_positive(name, bound, advice=advice)  # type: ignore[arg-type]
 
 
 def read_dp_estimator_input(
@@ -131,33 +150,12 @@ BATCHES: Final = 20  # in the records, on average
 SMALLEST_BATCH: Final = 256
 
 
-@dataclass(eq=False, repr=False, kw_only=True)
-class DPLinear(DPBase):
-    x_bound: float | None = None
-    fit_intercept: bool = True
-
-    def _read_bound(self) -> float:
-        if self.x_bound is None:
-            raise BudgetError(
-                "x_bound must be given: rows are clipped to it, and it must not be read off the "
-                "data; got None. Use a norm that rows rarely exceed."
-            )
-        return check_positive("x_bound", self.x_bound, advice="Use a norm that rows rarely have.")
-
-    def _clipped(self, features: Any, bound: float) -> Matrix:
-        """Return rows clipped to the bound, and the constant: as large, so that it counts alike."""
-        clipped = clip(features, bound)  # rows that are not finite are left out later
-        if not self.fit_intercept:
-            return clipped
-        return np.column_stack([clipped, np.full(len(features), bound)])
-
-
 def _has_probabilities(model: Any) -> bool:
     return getattr(model, "loss", "log_loss") != "hinge"
 
 
 @dataclass(eq=False, repr=False, kw_only=True)
-class DPLinearClassifier(ClassifierMixin, DPLinear, ABC):  # type: ignore[misc]
+class DPLinearClassifier(ClassifierMixin, DPBase, ABC):  # type: ignore[misc]
     """What linear classifiers share; the rest as of :class:`DPBase`.
 
     Parameters
@@ -186,7 +184,7 @@ class DPLinearClassifier(ClassifierMixin, DPLinear, ABC):  # type: ignore[misc]
     def fit(self, X: Any, y: Any) -> Self:
         """Train on the records and release the weights."""
         self._forget()
-        bound = self._read_bound()
+        bound = _check_bound("x_bound", self.x_bound)
         features, labels = read_dp_estimator_input(self, X, y)
         known = read_dp_estimator_classes(self.classes, labels)
         rows = self._clipped(features, bound) / bound
@@ -221,11 +219,6 @@ class DPLinearClassifier(ClassifierMixin, DPLinear, ABC):  # type: ignore[misc]
 
     @abstractmethod
     def _train(self, rows: Matrix, labels: Array, declared: tuple[Any, ...]) -> dp.DPRelease: ...
-
-    @property
-    def _row_bound(self) -> float:
-        """Norm of scaled rows, the constant included."""
-        return math.sqrt(2.0) if self.fit_intercept else 1.0
 
     def _descend(
         self, rows: Matrix, labels: Array, loss: dp.LinearLoss, batch: dp.Batch, penalty: float
@@ -384,7 +377,7 @@ class DPLogisticRegression(DPLinearClassifier):
 
 
 @dataclass(eq=False, repr=False)
-class DPLinearRegression(RegressorMixin, DPLinear):  # type: ignore[misc]
+class DPLinearRegression(RegressorMixin, DPBase):  # type: ignore[misc]
     """Linear regression from noisy statistics.
 
     Parameters
@@ -405,15 +398,11 @@ class DPLinearRegression(RegressorMixin, DPLinear):  # type: ignore[misc]
     def fit(self, X: Any, y: Any) -> Self:
         """Clip the records, and release coefficients."""
         self._forget()
-        bound = self._read_bound()
-        if self.y_bound is None:
-            raise BudgetError(
-                "y_bound must be given: targets are clipped to it, and it must not be read off "
-                "the data; got None. Use a value that targets rarely exceed."
-            )
+        bound = _check_bound("x_bound", self.x_bound)
+        y_bound = _check_bound("y_bound", self.y_bound)
         features, target = read_dp_estimator_input(self, X, y, numeric=True)
-        row_bound = math.sqrt(2.0) * bound if self.fit_intercept else bound
-        release = self._run(self._clipped(features, bound), row_bound, target, self.y_bound)
+        rows = self._clipped(features, bound)
+        release = self._run(rows, self._row_bound * bound, target, y_bound)
         coef = release.value["coef"]
         if self.method == "adassp":
             release = replace(release, value=coef)
