@@ -122,8 +122,10 @@ def account(
     figures["basic"] = _basic(ran, delta)
     if delta:
         distance = event_grid_distance(ran)
+        # Discrete Gaussian noise on all records has the divergences of continuous noise (DP-2).
+        sampled = event_grid_distance(_split_gaussian(ran)[1])
         figures["renyi"] = _pay_for_grid(
-            lambda at: renyi_epsilon(ran, at, relation), delta, distance
+            lambda at: renyi_epsilon(ran, at, relation), delta, sampled
         )
         figures["pld"] = _pay_for_grid(
             lambda at: pld_epsilon(ran, at, relation, discretization), delta, distance

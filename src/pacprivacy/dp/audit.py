@@ -12,7 +12,7 @@ from itertools import product
 from typing import Any, Final, Literal
 
 import numpy as np
-from scipy.special import betainccinv, betaincinv
+import scipy
 
 from pacprivacy._checks import Array, Mask
 from pacprivacy.errors import AuditError
@@ -119,8 +119,10 @@ class _Event:
         often, rarely = self.hits(outputs)
         n = len(outputs[0])
         # Clopper-Pearson: a binomial tail of gamma/2 on either side.
-        lower = betaincinv(often, n - often + 1, gamma / 2.0) if often else 0.0
-        upper = betainccinv(rarely + 1, n - rarely, gamma / 2.0) if rarely < n else 1.0
+        lower = scipy.special.betaincinv(often, n - often + 1, gamma / 2.0) if often else 0.0
+        upper = (
+            scipy.special.betainccinv(rarely + 1, n - rarely, gamma / 2.0) if rarely < n else 1.0
+        )
         return max(0.0, math.log((lower - delta) / upper)) if lower > delta else 0.0
 
 

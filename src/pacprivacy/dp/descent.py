@@ -197,6 +197,7 @@ ADAM_REACH: Final = 1.5  # of a weight, for rows of norm 1, over the root of the
 LEAST_SIGNAL: Final = 0.1  # mean square of a gradient in Adam's steps, over that of its noise
 SCORE_NOISE: Final = 1.0  # of a row of the largest norm, when all steps are done; in logits
 FARTHEST: Final = 100.0  # a row's score in one step, in logits, where there is little noise
+LEAST_NOISE: Final = 1 / 16  # of batches; with less, distributions get too long
 PRECISION: Final = 1e-4  # of the noise that a search finds, relative
 PUBLIC: Final = (
     "Clipping norm, step length, number of steps, batch size, the number of records it is "
@@ -530,6 +531,8 @@ def least_dp_descent_noise(epsilon_at: Callable[[float], float], epsilon: float)
     low = high - math.log(2.0)
     while excess(low) <= 0:
         low, high = low - math.log(2.0), low
+        if low < math.log(LEAST_NOISE):
+            return math.exp(high)
     log_noise = float(scipy.optimize.brentq(excess, low, high, xtol=PRECISION))
     while excess(log_noise) > 0:  # towards more noise, never less
         log_noise += PRECISION

@@ -422,7 +422,8 @@ def least_penalty(epsilon: float, *, x_bound: float) -> float:
     """
     epsilon = check_positive("epsilon", epsilon, advice="Use about 1.")
     curvature = MOST_CURVATURE * float(x_bound) ** 2
-    return curvature / math.expm1((1 - SOLVER_SHARE) * epsilon)
+    share = (1 - SOLVER_SHARE) * epsilon
+    return curvature * math.exp(-share) / -math.expm1(-share)  # no overflow
 
 
 def _advantage(

@@ -44,8 +44,8 @@ def read_records(X: Any, name: str = "X") -> Matrix:
     return rows
 
 
-def read_record_numbers(y: Any, n_records: int) -> Vector:
-    return _one_each(_as_numbers("y", y), n_records)
+def read_record_numbers(y: Any, n_records: int, name: str = "y") -> Vector:
+    return _one_each(_as_numbers(name, y), n_records)
 
 
 def read_regression_records(X: Any, y: Any) -> tuple[Matrix, Vector]:

@@ -25,7 +25,7 @@ from pacprivacy.dp.mechanisms import (
     quantile_reach,
 )
 from pacprivacy.dp.noise import check_dp_noise_promise, dp_noise_source
-from pacprivacy.dp.records import EMPTY_RECORDS, sum_clipped
+from pacprivacy.dp.records import EMPTY_RECORDS, read_record_numbers, sum_clipped
 from pacprivacy.errors import BudgetError, DataError
 from pacprivacy.statistics import MEAN, SUM, Formula, bin_of
 
@@ -192,7 +192,7 @@ def _read(
     for (name, column), (low, high) in zip(columns.items(), ranges, strict=True):
         if not low < high:
             raise DataError(f"ranges must be pairs low < high; got {low, high}. Write (0, 120).")
-        numbers = np.asarray(column, dtype=np.float64)
+        numbers = read_record_numbers(column, len(column), name)
         groups = np.zeros(len(numbers), dtype=np.int64) if cells is None else np.asarray(cells)
         if groups.shape != numbers.shape or (groups.size and groups.max() >= len(names)):
             raise DataError("cells must be one number below that of names for each record.")

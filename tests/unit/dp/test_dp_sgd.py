@@ -270,6 +270,13 @@ def test_full_batches_follow_the_exact_gaussian_curve(neighbours: Any) -> None:
 
 
 @pytest.mark.claim("G-2")
+def test_a_large_delta_does_not_search_for_ever() -> None:
+    """Three batches of a sixth leave a record out with probability .58: δ = .5 needs no noise."""
+    batch = PoissonBatch(size=10, n_public=60)
+    assert 0 < dp_descent_noise(batch, 60, n_steps=3, epsilon=5.0, delta=0.5) <= 1 / 4
+
+
+@pytest.mark.claim("G-2")
 def test_batches_of_all_records_cost_what_no_sampling_costs() -> None:
     settings = {"n_steps": 9, "noise": 12.0, "delta": 1e-5}
     exact = dp_descent_epsilon(FullBatch(neighbours="replace"), 40, **settings)

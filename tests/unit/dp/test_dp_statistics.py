@@ -124,6 +124,14 @@ def test_values_are_right_within_their_noise() -> None:
         assert abs(found.value["median"]["age"][name] - np.median(values)) < 3
 
 
+@pytest.mark.claim("DP-17")
+@pytest.mark.parametrize("odd", ["secret", None, [1, 2], "nan"])
+def test_an_entry_that_is_no_number_is_a_gap(odd: Any) -> None:
+    common: dict[str, Any] = {"statistic": "count", "epsilon": 600.0, "simulate": 0}
+    found = release_dp_statistic({"age": [1.0, 2.0, odd]}, **common)
+    assert found.value["count"]["age"] == 2.0
+
+
 def test_a_histogram_counts_what_is_inside() -> None:
     found = release_dp_statistic(
         {"x": np.array([-1.0, 0.0, 5.0, 10.0, 11.0] * 1000)},
