@@ -177,7 +177,7 @@ def shrink_rows(rows: Matrix, bound: float, *, order: int = 2) -> Matrix:
     """Return rows within a bound exactly, as float64 numbers are; odd ones are zero."""
     # The computed norm is off by a factor within 1 ± (d + 2) 2^-53; few roundings follow it.
     room = max(1.0 - SLACK, (rows.shape[1] + 16) * 2.0**-52)
-    return finite_records(clip(rows, bound, order=order)) * (1.0 - room)
+    return np.asarray(finite_records(clip(rows, bound, order=order)) * (1.0 - room))
 
 
 class ExactTotal:
