@@ -1,7 +1,7 @@
 """Noise that shrinks by levels, of which only the last is paid for, and the test when to stop.
 
 The noise of a level is the noise of the next one plus fresh Laplace noise for some of the
-coordinates. So whoever has seen the less noisy release learns nothing from the noisier ones.
+coordinates: the noisier releases add nothing to the last one.
 """
 
 import math
@@ -52,7 +52,7 @@ def _check_ends(low: float, high: float) -> tuple[float, float]:
     return low, check_positive("high", high, advice="Use four times what the theory demands.")
 
 
-def as_levels(epsilons: Sequence[float] | Vector | Any) -> Vector:
+def as_levels(epsilons: Any) -> Vector:
     levels = np.array(epsilons, dtype=np.float64)
     ordered = levels.ndim == 1 and levels.size > 0 and bool((np.diff(levels) > 0).all())
     if not (ordered and levels[0] > 0 and math.isfinite(levels[-1])):
@@ -106,17 +106,12 @@ class NoisyLevels(ProcessBound):
         self._step, self._units = level_lattice_units(
             self.epsilons, sensitivity=sensitivity, n_numbers=numbers.size
         )
-        self._level = -1
+        self.level = -1  # the level read last
         self._added: list[tuple[Integers, Integers]] = []
         self._current = self._draw(to_grid(numbers, self._step), source)
 
     def __len__(self) -> int:
         return len(self._units)
-
-    @property
-    def level(self) -> int:
-        """The level read last; -1 before the first."""
-        return self._level
 
     def noise_scale(self, level: int) -> float:
         return self._step * self._units[level]
@@ -124,13 +119,13 @@ class NoisyLevels(ProcessBound):
     def refine(self) -> Vector:
         """Return the next, less noisy level."""
         self.check_process()
-        if self._level + 1 >= len(self):
+        if self.level + 1 >= len(self):
             raise BudgetExceededError(
                 f"level must be below {len(self)}; all levels were read. Use more levels, or a "
                 "larger last epsilon."
             )
-        self._level += 1
-        if self._level > 0:
+        self.level += 1
+        if self.level > 0:
             places, draws = self._added.pop()
             self._current[places] -= draws
         return np.asarray(self._current * self._step, dtype=np.float64)
@@ -179,27 +174,23 @@ class NoiseReduction:
         check_neighbours(neighbours)
         numbers = np.asarray(values, dtype=np.float64)
         source = dp_noise_source(simulate)
-        self._shape = numbers.shape
-        self._simulation = source.is_simulation
-        self._neighbours: Neighbours = neighbours
-        self._sensitivity = float(sensitivity)
         self._levels = NoisyLevels(
             numbers.ravel(), sensitivity=sensitivity, epsilons=epsilons, source=source
         )
-
-    @property
-    def epsilons(self) -> Vector:
-        return self._levels.epsilons
+        self.epsilons = self._levels.epsilons
+        self._shape, self._simulation = numbers.shape, source.is_simulation
+        self._neighbours: Neighbours = neighbours
+        self._sensitivity = float(sensitivity)
 
     def refine(self) -> DPRelease:
         """Return the next, less noisy release."""
         value = self._levels.refine().reshape(self._shape)
-        epsilon = float(self._levels.epsilons[self._levels.level])
-        reached = self._levels.level + 1
+        level = self._levels.level
+        epsilon, reached = float(self.epsilons[level]), level + 1
         return publish_event(
             value if self._shape else float(value),
             (epsilon, 0.0, self._neighbours),
-            PureEvent(epsilon=float(self._levels.epsilons[-1])),
+            PureEvent(epsilon=float(self.epsilons[-1])),
             simulation=self._simulation,
             kind="dp-ex-post",
             mechanism="noise reduction: discrete Laplace noise, one coin for each coordinate",
@@ -209,7 +200,7 @@ class NoiseReduction:
                 "Whether to go on was decided from what had been released, or privately.",
             ),
             accounting={"level": f"{reached} of {len(self._levels)}", "epsilon of level": epsilon},
-            noise={"scale": self._levels.noise_scale(self._levels.level)},
+            noise={"scale": self._levels.noise_scale(level)},
             notes=(f"Levels 1 to {reached} were released; together they cost level {reached}.",),
         )
 
