@@ -473,7 +473,6 @@ class _JaxSums:
         self._dtype, self._tree_map = np.dtype(flat.dtype), jax.tree_util.tree_map
         self._clip, self._chunk = clip_norm, chunk
         self._unit = clip_norm * 2.0**-records.SUM_BITS
-        self._jax = jax
 
         def gradient(weights: Any, record: tuple[Any, ...]) -> Any:
             return flatten(jax.grad(lambda tree: loss(tree, *record))(self._restore(weights)))[0]
@@ -483,7 +482,7 @@ class _JaxSums:
             return jax.lax.map(lambda record: gradient(weights, record), rows, batch_size=size)
 
         self._gradients = jax.jit(gradients)
-        self._try_once(jax, gradients)
+        self._check_loss(jax, gradients)
 
     @property
     def n_records(self) -> int:
@@ -492,8 +491,10 @@ class _JaxSums:
     def whole_sum(self, weights: Vector, places: Integers) -> Integers:
         total = records.ExactTotal((len(weights),))
         at = np.asarray(weights, dtype=self._dtype)
-        for begin in range(0, len(places), self._most()):
-            chosen = places[begin : begin + self._most()]
+        fitting = (1 << 26) // max(1, len(self.start))  # about 256 MB of gradients
+        n_held = max(PADDED_TO, fitting // PADDED_TO * PADDED_TO)
+        for begin in range(0, len(places), n_held):
+            chosen = places[begin : begin + n_held]
             n_padded = -(-len(chosen) // PADDED_TO) * PADDED_TO
             padded = np.resize(chosen, n_padded)
             with without_jax_checks():  # or a record that makes a NaN would raise
@@ -514,12 +515,7 @@ class _JaxSums:
             "record wherever it stands among them.",
         )
 
-    def _most(self) -> int:
-        """Return how many gradients are held at once: about 256 MB of them."""
-        fitting = (1 << 26) // max(1, len(self.start))
-        return max(PADDED_TO, fitting // PADDED_TO * PADDED_TO)
-
-    def _try_once(self, jax: Any, gradients: Callable[..., Any]) -> None:
+    def _check_loss(self, jax: Any, gradients: Callable[..., Any]) -> None:
         """Find mistakes of the loss by shapes alone, before anything is drawn."""
         shapes = tuple(
             jax.ShapeDtypeStruct(
