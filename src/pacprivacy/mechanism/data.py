@@ -194,7 +194,6 @@ def repeated_identities(columns: Mapping[str, Callable[[], Entries]]) -> tuple[s
 
 
 def identity_warning(names: tuple[str, ...]) -> str:
-    """Return the warning about columns of :func:`repeated_identities`."""
     says = "seems to say whose row it is, and repeats"
     if len(names) > 1:
         says = "seem to say whose row it is, and repeat"
@@ -326,7 +325,6 @@ def read_data_numbers(parts: Parts, name: str) -> Matrix:
 
 
 def _check_usable(columns: list[tuple[str, nw.Series[Any]]], name: str) -> None:
-    """Refuse text and gaps in the columns that a mechanism uses, all of them in one message."""
     text = [label for label, c in columns if not (c.dtype.is_numeric() or c.dtype == nw.Boolean)]
     gaps = [label for label, c in columns if label not in text and not _is_whole(c)]
     for wrong, must, what in (
@@ -358,7 +356,6 @@ def _as_float(array: Array, name: str) -> Matrix:
 
 
 def read_data_columns(parts: Parts, name: str) -> Matrix:
-    """Return the only part as a float64 matrix of rows and columns."""
     X = read_data_numbers(parts, name)
     if X.ndim > 2:
         raise MechanismError(
@@ -371,7 +368,6 @@ def read_data_columns(parts: Parts, name: str) -> Matrix:
 
 
 def read_labelled_data(parts: Parts, name: str) -> tuple[Matrix, Labels]:
-    """Return the features as a float64 matrix and the labels as a vector."""
     if len(parts) != 2:
         raise MechanismError(
             f"{name} must be given features and labels; got {len(parts)} part"
@@ -482,7 +478,6 @@ def _read_labels(part: Any, name: str) -> Labels:
 
 
 def check_data_classes(y: Labels) -> None:
-    """Refuse targets of a classifier with one class, or with a class of one record."""
     from sklearn.utils.multiclass import check_classification_targets
 
     check_classification_targets(y)
@@ -530,7 +525,6 @@ def subset_sums(pool: Pool, features: Features, n_features: int) -> Matrix:
 
 
 def subset_sizes(pool: Pool) -> Matrix:
-    """Return the number of rows of every subset, shape (m,)."""
     if pool.row_units is None:
         return pool.sizes().astype(np.float64)
     sizes = subset_sums(pool, lambda rows: np.ones((len(rows), 1)), 1)

@@ -379,15 +379,12 @@ class MechanismScaling:
         return (f"spread of the columns: {what} over all records{how}; units of the noise",)
 
     def plain(self, value: Value) -> Named:
-        """Return a dictionary with the names and the scaling."""
         return {"columns": list(self.names), **value}
 
     def matrix(self, value: Value) -> Named:
-        """Return a matrix of products of two columns."""
         return self.plain({"matrix": value * np.outer(self.scales, self.scales)})
 
     def counts(self, value: Value) -> Named:
-        """Return counts and edges by the name of the column."""
         return {
             name: {"edges": edges, "counts": counts}
             for name, edges, counts in zip(self.names, value["edges"], value["counts"], strict=True)

@@ -60,7 +60,6 @@ class ArrayStatistic(SumStatistic):
         return read_data_columns(parts, self.name)
 
     def contributions(self, data: Data, units: npt.NDArray[Any] | None = None) -> UnitSums:
-        """Return the contribution of every unit, in one cell."""
         with np.errstate(over="ignore", invalid="ignore"):  # what is too large is refused
             return self._contributions(data, units)
 
@@ -88,7 +87,6 @@ class ArrayStatistic(SumStatistic):
         )
 
     def value(self, sums: Sums, keep: float = 1.0) -> Vector:
-        """Return the numbers in the order in which they are released."""
         n_columns = len(sums.centre)
         return value_of_block(self.formula, sums, n_columns, keep=keep, fill=None).ravel()
 

@@ -67,7 +67,6 @@ class JointStatistic(SumStatistic):
     __slots__ = ()
 
     def evaluate(self, parts: Parts, rng: np.random.Generator) -> Value:
-        """Refuse a pool."""
         raise MechanismError(
             "a study, or a table of pac.stats.official, must have a coin for every unit; got a "
             "pool, as by default below 200 units and for budgets besides membership. Use "

@@ -39,7 +39,6 @@ _QUANTILES: Final = {np.median: 0.0, np.quantile: 1.0, np.percentile: 100.0}  # 
 
 
 def _numpy_statistic(mechanism: FunctionMechanism, data: Data) -> CoinStatistic | None:
-    """Return the statistic that a well-known function computes; None for all others."""
     function: Any = mechanism.function
     options: dict[str, Any] = {}
     if isinstance(function, functools.partial):

@@ -115,17 +115,14 @@ class UnitSums:
 
     @property
     def n_cells(self) -> int:
-        """Number of cells."""
         return len(self.starts) - 1
 
     @property
     def block(self) -> int:
-        """Number of sums in a cell."""
         return int(self.values.shape[1])
 
     @property
     def entries_per_cell(self) -> Integers:
-        """Number of units that add something to every cell."""
         return np.diff(self.starts)
 
     @property
@@ -147,7 +144,6 @@ class UnitSums:
 
     @property
     def entry_units(self) -> npt.NDArray[np.int64]:
-        """The unit of every entry."""
         return np.arange(len(self.values)) if self.units is None else self.units
 
     def add_by_unit(self, numbers: Vector) -> Vector:
@@ -246,7 +242,6 @@ def _distinct_places(places: Integers, n_places: int) -> tuple[Integers, Integer
 
 
 def _check_codes(name: str, codes: npt.NDArray[Any], least: int, end: int) -> None:
-    """Refuse numbers of units or cells that would be taken for others."""
     whole = codes.dtype.kind in "iu" and codes.ndim == 1
     if not whole or (len(codes) and not least <= int(codes.min()) <= int(codes.max()) < end):
         raise MechanismError(
@@ -258,7 +253,6 @@ def _check_codes(name: str, codes: npt.NDArray[Any], least: int, end: int) -> No
 def _read_codes(
     name: str, codes: npt.NDArray[Any] | None, least: int, end: int, default: Integers
 ) -> Integers:
-    """Return checked numbers of units or cells of rows."""
     if codes is None:
         return default
     codes = np.asarray(codes)
@@ -314,7 +308,6 @@ class SumStatistic(Mechanism):
         """  # noqa: D205
 
     def evaluate(self, parts: Parts, rng: np.random.Generator) -> Value:
-        """Return the value for one candidate of a pool."""
         data = Data(parts=parts, n_rows=len(parts[0]), single=len(parts) == 1)
         numbers = self.value(self.contributions(data).total())
         return self.shaped(self.check_empty(numbers[None])[0], data)
@@ -333,7 +326,6 @@ class SumStatistic(Mechanism):
         )
 
     def check_empty(self, values: Matrix) -> Matrix:
-        """Refuse candidates, one a line, in which a number has too few rows."""
         wrong = int(np.isnan(values).any(axis=0).sum())
         if wrong:
             raise MechanismError(
