@@ -12,7 +12,7 @@ import functools
 import inspect
 import math
 from abc import ABC, abstractmethod
-from collections.abc import Callable, Mapping
+from collections.abc import Callable, Iterator, Mapping
 from dataclasses import dataclass, field, replace
 from typing import Any, Final, Literal, Self, TypeAlias, TypeVar
 
@@ -146,6 +146,13 @@ class Mechanism(ABC):
     def finish(self, value: Value) -> Value:
         """Post-process a *released* value; sees nothing else, so it costs no privacy."""
         return value
+
+
+def mechanism_layers(mechanism: Mechanism | None) -> Iterator[Mechanism]:
+    """Yield a mechanism and those inside it, from outside in."""
+    while mechanism is not None:
+        yield mechanism
+        mechanism = mechanism.inner
 
 
 def fixed_mechanism(value: Fixed | None, name: str) -> Fixed:

@@ -59,11 +59,8 @@ class ArrayStatistic(SumStatistic):
     def _table(self, parts: tuple[Any, ...]) -> Matrix:
         return read_data_columns(parts, self.name)
 
+    @np.errstate(over="ignore", invalid="ignore")  # what is too large is refused
     def contributions(self, data: Data, units: npt.NDArray[Any] | None = None) -> UnitSums:
-        with np.errstate(over="ignore", invalid="ignore"):  # what is too large is refused
-            return self._contributions(data, units)
-
-    def _contributions(self, data: Data, units: npt.NDArray[Any] | None) -> UnitSums:
         X = self._table(data.parts)
         mean, centre = X.mean(axis=0), np.zeros(X.shape[1])
         chunks = [slice(i, i + _ROWS_AT_ONCE) for i in range(0, len(X), _ROWS_AT_ONCE)]

@@ -19,7 +19,14 @@ from pacprivacy._checks import Matrix, Vector, as_told
 from pacprivacy.errors import MechanismError
 from pacprivacy.mechanism import Data, MechanismWrapper, fixed_mechanism
 from pacprivacy.statistics.formulas import SUM
-from pacprivacy.statistics.joint_sums import LEAST_CELL, JointStatistic, JointSums, shaping_slopes
+from pacprivacy.statistics.joint_sums import (
+    LEAST_CELL,
+    JointStatistic,
+    JointSums,
+    TablePlace,
+    shaping_slopes,
+    sums_of_table,
+)
 from pacprivacy.statistics.sums import SummedStatistic
 from pacprivacy.statistics.table import StatisticRows, label_statistic
 from pacprivacy.statistics.unit_sums import COUNT_STD, Sums, UnitSums
@@ -187,14 +194,9 @@ class OfficialTable(JointStatistic, MechanismWrapper):
         return np.vstack([slopes, cells[-part.n_cells * part.block :]])[None]
 
     def _cells(self, sums: Sums) -> Sums:
-        shape = (self.inner.n_cells, -1)
-        noise, block = sums.noise_std, sums.values.size // self.inner.n_cells
-        return Sums(
-            values=sums.values.reshape(shape),
-            centre=sums.centre,
-            noise_std=None if noise is None else noise.reshape(shape),
-            sizes=None if sums.sizes is None else sums.sizes.reshape(shape).max(axis=0)[:block],
-        )
+        cells = self.inner.n_cells
+        block = sums.values.size // cells
+        return sums_of_table(sums, TablePlace(cells=cells, block=block, centres=len(sums.centre)))
 
     def _worked(self, figures: Vector, slopes: Matrix | None) -> _Step:
         shape = [len(axis) for axis in self.inner.axes]

@@ -29,6 +29,7 @@ CENTRE_STEPS: Final = 32  # of the power of two above a deviation: at most 1/16 
 DERIVATIVE_STEP: Final = 2.0**-16
 FLAT: Final = 1e-12  # a deviation below this share of the centre is rounding error
 SPARSE: Final = 4  # places for each entry: more are sorted
+Cube = npt.NDArray[np.float64]
 _NUMBERS_AT_ONCE: Final = 1 << 16  # half a megabyte, which stays in the cache
 
 
@@ -368,12 +369,9 @@ class SumStatistic(Mechanism):
     def flat_slopes(self, sums: Sums) -> Matrix:
         """Return the derivatives of all numbers, in the order of the value, by all sums."""
         slopes = self.jacobian(sums)
-        n_cells, n_outputs, block = slopes.shape
-        flat = np.zeros((n_cells, n_outputs, n_cells, block))
-        each = np.arange(n_cells)
-        flat[each, :, each, :] = slopes
+        n_cells, n_outputs, _ = slopes.shape
         order = self.arrange(np.arange(n_cells * n_outputs).reshape(n_cells, n_outputs))
-        return np.asarray(flat.reshape(n_cells * n_outputs, -1)[order.astype(np.int64)])
+        return flatten_slopes(slopes)[order.astype(np.int64)]
 
     def own_deviations(self, sums: Sums) -> Vector:
         """Return deviations of the numbers besides noise and sample, as by rounding."""
@@ -409,6 +407,15 @@ class SumStatistic(Mechanism):
         if contributions.scales is None:
             return slopes
         return np.asarray(slopes / contributions.scales[:, None])
+
+
+def flatten_slopes(slopes: Cube) -> Matrix:
+    """Return derivatives of the outputs of cells by their own sums as those by all sums."""
+    n_cells, n_outputs, block = slopes.shape
+    flat = np.zeros((n_cells, n_outputs, n_cells, block))
+    each = np.arange(n_cells)
+    flat[each, :, each, :] = slopes
+    return flat.reshape(n_cells * n_outputs, n_cells * block)
 
 
 # --- formulas of columns -----------------------------------------------------------------------
