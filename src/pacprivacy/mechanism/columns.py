@@ -51,6 +51,7 @@ _WRITTEN: Final = re.compile(
 
 
 def is_data_table(part: Any) -> bool:
+    """Whether a part is an in-memory data frame or series that narwhals can read."""
     if isinstance(part, np.ndarray):  # quick, for the most frequent case
         return False
     try:
@@ -68,6 +69,7 @@ def is_one_column(part: Any) -> bool:
 
 
 def read_data_table(part: Any) -> Any:
+    """Return a native frame or series as narwhals sees it."""
     return nw.from_native(part, eager_only=True, allow_series=True)
 
 

@@ -194,6 +194,7 @@ def repeated_identities(columns: Mapping[str, Callable[[], Entries]]) -> tuple[s
 
 
 def identity_warning(names: tuple[str, ...]) -> str:
+    """Return the warning about columns of :func:`repeated_identities`."""
     says = "seems to say whose row it is, and repeats"
     if len(names) > 1:
         says = "seem to say whose row it is, and repeat"
@@ -356,6 +357,7 @@ def _as_float(array: Array, name: str) -> Matrix:
 
 
 def read_data_columns(parts: Parts, name: str) -> Matrix:
+    """Return the only part as a float64 matrix of rows and columns."""
     X = read_data_numbers(parts, name)
     if X.ndim > 2:
         raise MechanismError(
@@ -368,6 +370,7 @@ def read_data_columns(parts: Parts, name: str) -> Matrix:
 
 
 def read_labelled_data(parts: Parts, name: str) -> tuple[Matrix, Labels]:
+    """Return the features as a float64 matrix and the labels as a vector."""
     if len(parts) != 2:
         raise MechanismError(
             f"{name} must be given features and labels; got {len(parts)} part"
@@ -478,6 +481,7 @@ def _read_labels(part: Any, name: str) -> Labels:
 
 
 def check_data_classes(y: Labels) -> None:
+    """Refuse targets of a classifier with one class, or with a class of one record."""
     from sklearn.utils.multiclass import check_classification_targets
 
     check_classification_targets(y)
@@ -525,6 +529,7 @@ def subset_sums(pool: Pool, features: Features, n_features: int) -> Matrix:
 
 
 def subset_sizes(pool: Pool) -> Matrix:
+    """Return the number of rows of every subset, shape (m,)."""
     if pool.row_units is None:
         return pool.sizes().astype(np.float64)
     sizes = subset_sums(pool, lambda rows: np.ones((len(rows), 1)), 1)

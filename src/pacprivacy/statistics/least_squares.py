@@ -297,6 +297,7 @@ class LeastSquaresValue(InfluencedValue):
 
 
 def row_lengths(rows: Matrix) -> Vector:
+    """Return the Euclidean length of every row, without a copy of all squares."""
     return np.asarray(np.sqrt(np.einsum("ij,ij->i", rows, rows)))
 
 

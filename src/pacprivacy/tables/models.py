@@ -306,6 +306,7 @@ def _class_labels(table: Table, target: str) -> Array:
 
 
 def model_numbers(table: Table, name: str) -> Vector:
+    """Return a column of numbers, NaN for gaps."""
     check_category_numbers(table, [name])
     numbers = table.columns[name].numbers
     assert numbers is not None
@@ -464,6 +465,7 @@ OPTION_NAMES: Final = {"by": "group-by", "q": "quantiles"}  # where they differ 
 
 
 def find_model_name(name: str) -> Model | StatisticModel:
+    """Return the model of that name; refuse unknown ones."""
     model = MODELS.get(name)
     if model is None:
         advice = suggestion(name, MODELS, otherwise="Choose one.")

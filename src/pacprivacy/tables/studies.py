@@ -233,6 +233,7 @@ def read_study(
     reading: Reading | None = None,
     sample: Balanced | Coins | None = None,
 ) -> ModelStudy:
+    """Read the data of a study and build it."""
     unit = study.whole.get("unit") if unit is None else unit
     reading = reading or Reading()
     reading = replace(reading, levels={**reading.levels, **study.options({}, unit).levels})
@@ -242,6 +243,7 @@ def read_study(
 
 
 def survey_study(model: str, options: ModelOptions, **design: str | None) -> StudyFile:
+    """Return the study of one statistic of a survey."""
     spec: dict[str, Any] = {"statistic": model, "bins": options.bins}
     for name in ("columns", "by", "q", "target", "where", "fill", "missing", "levels"):
         spec[name] = getattr(options, name)

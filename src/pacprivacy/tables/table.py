@@ -491,6 +491,7 @@ def check_table_finite(X: npt.NDArray[np.float64], names: Sequence[str]) -> None
 
 
 def table_unit_labels(table: Table, name: str) -> Labels:
+    """Return the label of every row's unit."""
     check_table_columns(table, [name])
     column = table.columns[name]
     if column.gaps.any():

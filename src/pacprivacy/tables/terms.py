@@ -274,6 +274,7 @@ def check_category_numbers(table: Table, names: Sequence[str]) -> None:
 
 
 def category_rows_where(table: Table, where: str | None) -> npt.NDArray[np.bool_]:
+    """Return which rows meet the condition."""
     if where is None:
         return np.ones(table.n_rows, dtype=np.bool_)
     condition = Condition(where)
