@@ -138,7 +138,6 @@ class TablesSource:
     files: tuple[str, ...] = ()
     copied: frozenset[str] = frozenset()  # relations that are read once
     attached: str | None = None
-    views: Mapping[str, tuple[str, tuple[str, ...]]] = field(default_factory=dict)
 
     @property
     def names(self) -> tuple[str, ...]:
@@ -199,14 +198,14 @@ def read_tables_source(source: Any, declared: frozenset[str]) -> TablesSource:
         made_by = {str(n): type(frame).__module__.partition(".")[0] for n, frame in source.items()}
         return TablesSource(relations={}, frames=frames, libraries=made_by)
     if isinstance(source, duckdb.DuckDBPyConnection):
-        relations, views = _listed(source, declared)
+        relations, _ = _listed(source, declared)
         tables: dict[str, Any] = {}
         for name, relation in relations.items():
             with engine_unquoted(source):
                 table = source.sql(f"SELECT * FROM {relation}").to_arrow_table()
             assert isinstance(table, pyarrow.Table)
             tables[name] = table
-        return TablesSource(relations={}, frames=tables, views=views)
+        return TablesSource(relations={}, frames=tables)
     if not isinstance(source, str | Path):
         raise DataError(
             f"tables must be a DuckDB file or connection, a folder, or frames by name; got "
@@ -239,48 +238,27 @@ def _read_path(path: Path, declared: frozenset[str]) -> TablesSource:
         raise DataError(
             f"{path.name!r} must be a DuckDB file that nobody is writing to; it cannot be opened."
         ) from error
-    named = frozenset(name for name in relations if folded(name) in views)
-    views = {name: view for name, view in views.items() if name not in map(folded, named)}
-    return TablesSource(
-        relations=relations, frames={}, attached=str(path), views=views, copied=named
-    )
-
-
-_Views = dict[str, tuple[str, tuple[str, ...]]]
+    return TablesSource(relations=relations, frames={}, attached=str(path), copied=views)
 
 
 def _listed(
     connection: Any, declared: frozenset[str], catalog: str | None = None
-) -> tuple[dict[str, str], _Views]:
-    """Return how a connection calls its tables and its views; refuse two of a name.
+) -> tuple[dict[str, str], frozenset[str]]:
+    """Return how a connection calls its tables and ``declared`` views, and which are views.
 
-    A view that is declared private is a table; any other is written into the queries that name it.
+    Any other view is left out: it may show rows of all units.
     """
     rows = connection.execute(
-        "SELECT table_name, table_catalog, table_schema, table_type "
+        "SELECT table_name, table_catalog, table_schema, table_type LIKE '%VIEW%' "
         "FROM information_schema.tables ORDER BY ALL"
     ).fetchall()
     _check_different([str(row[0]) for row in rows], "in several schemas")
-    texts = connection.execute("SELECT view_name, sql FROM duckdb_views() WHERE NOT internal")
-    definitions = {str(name): str(sql) for name, sql in texts.fetchall()}
-    columns = connection.execute(
-        "SELECT table_name, column_name FROM duckdb_columns() WHERE NOT internal "
-        "ORDER BY table_name, column_index"
-    ).fetchall()
-    relations: dict[str, str] = {}
-    views: _Views = {}
-    for name, owner, schema, kind in rows:
-        name = str(name)
-        if "VIEW" in str(kind):
-            text = re.sub(
-                r"(?s)^CREATE .*?\sAS\s(?=SELECT|WITH|FROM|VALUES|\()", "", definitions[name]
-            )
-            names = tuple(str(column) for table, column in columns if str(table) == name)
-            views[folded(name)] = (text.rstrip("; \n"), names)
-        if "VIEW" not in str(kind) or name in declared:
-            path = (catalog or str(owner), str(schema), name)
-            relations[name] = ".".join(map(quote, path))
-    return relations, views
+    listed = [row for row in rows if not row[3] or row[0] in declared]
+    relations = {
+        name: ".".join(map(quote, (catalog or owner, schema, name)))
+        for name, owner, schema, _ in listed
+    }
+    return relations, frozenset(name for name, *_, is_view in listed if is_view)
 
 
 def _check_different(names: Sequence[str], how: str) -> None:

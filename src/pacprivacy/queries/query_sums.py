@@ -19,25 +19,11 @@ import numpy.typing as npt
 from pacprivacy._checks import Matrix, Vector
 from pacprivacy.errors import QueryError
 from pacprivacy.mechanism import Data, Parts, Value, fixed_mechanism, flatten
+from pacprivacy.queries import tree as sql
 from pacprivacy.queries.engines import Row
 from pacprivacy.queries.query_mechanism import QueryMechanism, refuse_deep_nesting
 from pacprivacy.queries.sums_plan import CountedQuantile, SumsPlan, sums_plan
 from pacprivacy.queries.tables import Tables
-from pacprivacy.queries.tree import (
-    NULL,
-    Call,
-    Cast,
-    Item,
-    Nested,
-    Node,
-    Operation,
-    Select,
-    children,
-    number,
-    substitute,
-    walk,
-    with_children,
-)
 from pacprivacy.statistics import (
     COUNT_STD,
     DERIVATIVE_STEP,
@@ -116,23 +102,23 @@ class QuerySums(QueryMechanism, SumStatistic):
         facts = (*published, *grids, f"the plan of the query: {PLAN}")
         return replace(self, cells=cells, sums=sums, plan=PLAN, published=facts)
 
-    def _without_queries(self, cell: Node) -> Node:
+    def _without_queries(self, cell: sql.Node) -> sql.Node:
         """Write what a cell reads of public tables as numbers."""
-        values: dict[Node, Node] = {}
-        for part in walk(cell, into_queries=False):
-            if isinstance(part, Nested):
+        values: dict[sql.Node, sql.Node] = {}
+        for part in sql.walk(cell, into_queries=False):
+            if isinstance(part, sql.Nested):
                 values[part] = self._number_of(part)
-        return substitute(cell, values)
+        return sql.substitute(cell, values)
 
-    def _number_of(self, query: Nested) -> Node:
+    def _number_of(self, query: sql.Nested) -> sql.Node:
         if query.kind != "SCALAR":
             raise QueryError(
                 "a query beside aggregates must be one number; got IN or EXISTS. Put it in WHERE."
             )
         ((value,),) = self.tables.ask(
-            Select(items=(Item(value=Cast(operand=query, type="DOUBLE"), name="c0"),))
+            sql.Select(items=(sql.Item(value=sql.Cast(operand=query, type="DOUBLE"), name="c0"),))
         )
-        return NULL if value is None else number(float(value))
+        return sql.NULL if value is None else sql.number(float(value))
 
     @property
     def public(self) -> tuple[str, ...]:
@@ -188,7 +174,7 @@ class QuerySums(QueryMechanism, SumStatistic):
         return np.where(np.isfinite(cells), cells, fill)
 
     def _compute(
-        self, values: Matrix, least: Matrix, cells: tuple[Node, ...], read: Matrix
+        self, values: Matrix, least: Matrix, cells: tuple[sql.Node, ...], read: Matrix
     ) -> Matrix:
         """Return expressions of sums and of quantiles, for each line of ``values``."""
         plan = fixed_mechanism(self.sums, self.name)
@@ -348,13 +334,13 @@ def rewriting(why: str) -> str:
     return next((text for word, text in REWRITINGS if word in f"{why} "), INSTEAD)
 
 
-def _smooth(node: Node) -> Node:
+def _smooth(node: sql.Node) -> sql.Node:
     """Return an expression without the rounding functions and casts around it."""
-    if isinstance(node, Call) and node.name in ROUNDING_CALLS:
+    if isinstance(node, sql.Call) and node.name in ROUNDING_CALLS:
         return _smooth(node.arguments[0])
-    if isinstance(node, Cast) and any(word in node.type for word in ROUNDING_TYPES):
+    if isinstance(node, sql.Cast) and any(word in node.type for word in ROUNDING_TYPES):
         return _smooth(node.operand)
-    parts = [_smooth(part) for part in children(node)]
-    if isinstance(node, Operation) and node.symbol == "//":
-        return Operation(symbol="/", operands=tuple(parts))
-    return with_children(node, parts)
+    parts = [_smooth(part) for part in sql.children(node)]
+    if isinstance(node, sql.Operation) and node.symbol == "//":
+        return sql.Operation(symbol="/", operands=tuple(parts))
+    return sql.with_children(node, parts)

@@ -383,7 +383,6 @@ class ServerSource:
     server: Server = field(repr=False)
     tables: Mapping[str, ServerTable]
     libraries: Mapping[str, str] = field(default_factory=dict)
-    views: Mapping[str, tuple[str, tuple[str, ...]]] = field(default_factory=dict)
 
     @classmethod
     def of(cls, source: Any, declared: frozenset[str]) -> ServerSource:

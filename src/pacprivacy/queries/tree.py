@@ -52,13 +52,9 @@ class Quoting:
     name: Callable[[str], str]
     text: Callable[[str], str]
 
-    def named(self, alias: str, columns: tuple[str, ...] = ()) -> str:
-        """Return ``AS name(columns)``; nothing without a name."""
-        return f" AS {self.with_columns(alias, columns)}" if alias else ""
-
-    def with_columns(self, name: str, columns: tuple[str, ...]) -> str:
-        listed = f"({', '.join(map(self.name, columns))})" if columns else ""
-        return self.name(name) + listed
+    def named(self, alias: str) -> str:
+        """Return ``AS name``; nothing without a name."""
+        return f" AS {self.name(alias)}" if alias else ""
 
 
 DUCKDB_QUOTING: Final = Quoting(name=quote, text=quote_text)
@@ -122,7 +118,6 @@ class Star(Node):
     """All columns of a source, or of all of them."""
 
     source: str = ""
-    excluded: tuple[str, ...] = ()
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -154,14 +149,11 @@ class Call(Node):
     order: tuple[Order, ...] = ()
 
     def _sql(self, quoting: Quoting) -> str:
-        return self._written("", quoting)
-
-    def _written(self, end: str, quoting: Quoting) -> str:
         text = "count(*)"
         if self.name != "count_star":
             order = f" ORDER BY {_all(self.order, quoting)}" if self.order else ""
             distinct = "DISTINCT " * self.distinct
-            text = f"{self.name}({distinct}{_all(self.arguments, quoting)}{order}{end})"
+            text = f"{self.name}({distinct}{_all(self.arguments, quoting)}{order})"
         return f"{text} FILTER (WHERE {self.where._sql(quoting)})" if self.where else text
 
 
@@ -220,7 +212,6 @@ class Window(Node):
     order: tuple[Order, ...] = ()
     frame: tuple[str, str] = ("", "")
     bounds: tuple[Node | None, Node | None] = (None, None)
-    ignore_nulls: bool = False
 
     def _sql(self, quoting: Quoting) -> str:
         over = []
@@ -235,8 +226,7 @@ class Window(Node):
                 for side, bound in zip(self.frame, self.bounds, strict=True)
             )
             over.append(f"{unit} BETWEEN {first} AND {last}")
-        called = self.call._written(" IGNORE NULLS" * self.ignore_nulls, quoting)
-        return f"{called} OVER ({' '.join(over)})"
+        return f"{self.call._sql(quoting)} OVER ({' '.join(over)})"
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -262,10 +252,9 @@ class Table(Node):
 
     path: tuple[str, ...]
     alias: str = ""
-    columns: tuple[str, ...] = ()
 
     def _sql(self, quoting: Quoting) -> str:
-        return ".".join(map(quoting.name, self.path)) + quoting.named(self.alias, self.columns)
+        return ".".join(map(quoting.name, self.path)) + quoting.named(self.alias)
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -274,10 +263,9 @@ class Derived(Node):
 
     query: Query
     alias: str = ""
-    columns: tuple[str, ...] = ()
 
     def _sql(self, quoting: Quoting) -> str:
-        return f"({self.query._sql(quoting)}){quoting.named(self.alias, self.columns)}"
+        return f"({self.query._sql(quoting)}){quoting.named(self.alias)}"
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -320,10 +308,9 @@ class Cte(Node):
 
     name: str
     query: Query
-    columns: tuple[str, ...] = ()
 
     def _sql(self, quoting: Quoting) -> str:
-        return f"{quoting.with_columns(self.name, self.columns)} AS ({self.query._sql(quoting)})"
+        return f"{quoting.name(self.name)} AS ({self.query._sql(quoting)})"
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -353,7 +340,6 @@ class Select(Ordered):
     sets: tuple[tuple[int, ...], ...] = ()
     all_keys: bool = False
     having: Node | None = None
-    qualify: Node | None = None
     distinct: bool = False
 
     def _sql(self, quoting: Quoting) -> str:
@@ -368,8 +354,7 @@ class Select(Ordered):
             + _after("FROM", self.source, quoting)
             + _after("WHERE", self.where, quoting)
             + groups
-            + _after("HAVING", self.having, quoting)
-            + _after("QUALIFY", self.qualify, quoting),
+            + _after("HAVING", self.having, quoting),
             quoting,
         )
 
