@@ -219,7 +219,6 @@ class _Translation:
         return new
 
     def check(self, part: sql.Node) -> None:
-        """Refuse other parts of a query that are on no list."""
         listed = isinstance(part, NODES)
         if isinstance(part, sql.Select):
             plain = (part.order, part.limit, part.offset, part.ctes)

@@ -20,7 +20,7 @@ from typing import Any, Final, Literal, TypeAlias
 import numpy as np
 
 from pacprivacy.errors import DataError, QueryError
-from pacprivacy.queries.grammar import checked_sql
+from pacprivacy.queries.grammar import checked_sql, close_engine, open_engine
 from pacprivacy.queries.tree import Column, Select, Table, folded, quote, quote_text, walk
 
 UNIT: Final = "pac_unit"  # the column that private tables carry besides their own
@@ -74,12 +74,10 @@ def engine_unquoted(connection: Any) -> Iterator[None]:
 
 
 def is_broken(connection: Any) -> bool:
-    """Whether an engine has stopped because of an internal error."""
     return connection in _BROKEN
 
 
 def kind_of_error(error: Exception) -> str:
-    """Return the kind of an error of the engine, in words."""
     words = type(error).__name__.removesuffix("Exception")
     return re.sub(r"(?<=[a-z])(?=[A-Z])", " ", words).lower()
 
@@ -105,26 +103,6 @@ def arrow_of_tables(columns: Mapping[str, Any]) -> Any:
     return pyarrow.table({**columns, **filled})
 
 
-def open_engine(**options: Any) -> Any:
-    """Return an engine whose numbers do not depend on threads, zones, or names of the program."""
-    import duckdb
-
-    # One thread: sums of floats come out the same, to the last bit, in every run.
-    config = {"threads": 1, "preserve_insertion_order": True, "python_enable_replacements": False}
-    connection = duckdb.connect(":memory:", config={**config, **options})
-    connection.execute("SET GLOBAL TimeZone = 'UTC'")
-    return connection
-
-
-def close_engine(connection: Any, files: Sequence[str] = ()) -> None:
-    """Let an engine read these files and no others, whatever it is asked, from here on."""
-    listed = ", ".join(map(quote_text, files))
-    connection.execute(
-        f"SET allowed_paths = [{listed}]; SET enable_external_access = false; "
-        "SET lock_configuration = true"
-    )
-
-
 # --- where tables are ---
 
 
@@ -141,11 +119,9 @@ class TablesSource:
 
     @property
     def names(self) -> tuple[str, ...]:
-        """Names of all tables."""
         return (*self.relations, *self.frames)
 
     def types(self, store: Any) -> Types:
-        """Return the types of the columns of every table."""
         types: dict[str, dict[str, str]] = {}
         for name in self.names:
             rows = run_quietly(store, f"DESCRIBE {BASE}.{quote(name)}")
@@ -262,7 +238,6 @@ def _listed(
 
 
 def _check_different(names: Sequence[str], how: str) -> None:
-    """Refuse two tables of one name: SQL does not tell cases apart."""
     lowered = list(map(folded, names))
     for name in lowered:
         if lowered.count(name) > 1:
@@ -344,7 +319,6 @@ class UnitPaths:
         return f"{keys} c ON {self.key(name)} = c.key"
 
     def check_circles(self) -> None:
-        """Refuse paths that do not end at the unit."""
         for name in self.paths:
             passed, step = [name], self.paths[name][1]
             while step is not None:
@@ -377,15 +351,12 @@ class Engines:
                 self.bare.execute(f"CREATE TABLE {WHOLE}.{quote(name)} ({_typed(whole)})")
 
     def rows(self, text: str) -> list[Row]:
-        """Return the answer to a text of ours, in the words of the engine that has the rows."""
         return list(run_quietly(self.store.cursor(), text))
 
     def relation(self, name: str) -> str:
-        """Return the rows of a table as they were given."""
         return f"{BASE}.{quote(name)}"
 
     def key(self, name: str) -> str:
-        """Return the key of a row ``t`` of a private table."""
         return self.paths.key(name)
 
     def pairs(self, name: str) -> str:
@@ -455,8 +426,6 @@ class Engines:
 
 
 class Connections:
-    """What one thread asks with; curator-only."""
-
     def __init__(self, process: int, engines: Engines) -> None:
         self.process, self.engines = process, engines
         self.store, self.asked, self.bare = (

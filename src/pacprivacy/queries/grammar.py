@@ -11,7 +11,7 @@ import json
 import os
 import re
 import threading
-from collections.abc import Callable, Mapping
+from collections.abc import Callable, Mapping, Sequence
 from dataclasses import replace
 from functools import lru_cache
 from typing import Any, Final, TypeVar
@@ -122,9 +122,38 @@ REASONS: Final = (
     ),
 )
 
-# By process: a fork has engines and locks of its own, and leaves those of its parent alone.
-_LOCKS: dict[int, threading.Lock] = {}
-_PARSERS: dict[int, Any] = {}
+# By process and thread. A fork leaves those of its parent alone: to close one there is to wait for
+# threads that it does not have.
+_EMPTY: Final[dict[tuple[int, int], Any]] = {}
+
+
+def open_engine(**options: Any) -> Any:
+    """Return an engine whose numbers do not depend on threads, zones, or names of the program."""
+    import duckdb
+
+    # One thread: sums of floats come out the same, to the last bit, in every run.
+    config = {"threads": 1, "preserve_insertion_order": True, "python_enable_replacements": False}
+    connection = duckdb.connect(":memory:", config={**config, **options})
+    connection.execute("SET GLOBAL TimeZone = 'UTC'")
+    return connection
+
+
+def close_engine(connection: Any, files: Sequence[str] = ()) -> None:
+    """Let an engine read these files and no others, whatever it is asked, from here on."""
+    listed = ", ".join(map(sql.quote_text, files))
+    connection.execute(
+        f"SET allowed_paths = [{listed}]; SET enable_external_access = false; "
+        "SET lock_configuration = true"
+    )
+
+
+def empty_engine(*, anew: bool = False) -> Any:
+    """Return this thread's engine without tables; ``anew`` if the last one may be broken."""
+    owner = os.getpid(), threading.get_ident()
+    if anew or owner not in _EMPTY:
+        _EMPTY[owner] = open_engine()
+        close_engine(_EMPTY[owner])
+    return _EMPTY[owner]
 
 
 def refuse(text: str, at: tuple[int, int] | str, reason: str, advice: str) -> QueryError:
@@ -136,7 +165,6 @@ def refuse(text: str, at: tuple[int, int] | str, reason: str, advice: str) -> Qu
 
 
 def is_seen(character: str) -> bool:
-    """Whether a character is visible."""
     return character.isprintable() or character in "\n\r\t"
 
 
@@ -198,20 +226,14 @@ def checked_sql(node: sql.Query) -> str:
 def _parse(text: str) -> dict[str, Any]:
     import duckdb
 
-    process = os.getpid()
-    with _LOCKS.setdefault(process, threading.Lock()):
-        if process not in _PARSERS:
-            _PARSERS[process] = duckdb.connect(
-                ":memory:",
-                config={"enable_external_access": False, "python_enable_replacements": False},
-            )
-        try:
-            (row,) = _PARSERS[process].execute("SELECT json_serialize_sql(?)", [text]).fetchall()
-        except duckdb.Error:
-            raise QueryError(
-                "the query must be SQL that can be read; its depth or its numbers cannot. Write "
-                "it flat."
-            ) from None
+    try:
+        (row,) = empty_engine().execute("SELECT json_serialize_sql(?)", [text]).fetchall()
+    except duckdb.Error:
+        empty_engine(anew=True)
+        raise QueryError(
+            "the query must be SQL that can be read; its depth or its numbers cannot. Write it "
+            "flat."
+        ) from None
     parsed: dict[str, Any] = json.loads(row[0])
     return parsed
 
@@ -322,7 +344,6 @@ class _Reader:
         return tuple(ctes)
 
     def _ended(self, query: _Ended, modifiers: list[_Parsed]) -> _Ended:
-        """Return a query with what ends it: ORDER BY, LIMIT and OFFSET."""
         for node in modifiers:
             kind = node["type"]
             if kind == "DISTINCT_MODIFIER":
@@ -407,31 +428,30 @@ class _Reader:
         return None if node is None else self._value(node)
 
     def _value(self, node: _Parsed) -> sql.Node:
-        read = self._KINDS.get(node["class"])
-        if read is None:
+        kind = self._KINDS.get(node["class"])
+        if kind is None:
             raise self._refuse(
                 node,
                 f"expressions must not use {str(node['class']).lower().replace('_', ' ')}s",
                 "Write it with columns, constants, functions and CASE.",
             )
-        return read(self, node)
+        what, parts, read = kind
+        self._parts(node, parts, what)
+        return replace(read(self, node), at=_place(node))
 
     def _name(self, name: str) -> str:
-        """Return a name, if it can be seen."""
         if not name or not name.isprintable():
             raise QueryError("names must be of characters that can be seen. Rename them.")
         return name
 
     def _column(self, node: _Parsed) -> sql.Column:
-        self._parts(node, "alias column_names", "a column")
         names = tuple(map(self._name, node["column_names"]))
         if len(names) > 2:
             raise self._refuse(node, "columns must be named as table.column", "Name one.")
         source = names[0] if len(names) == 2 else ""
-        return sql.Column(name=names[-1], source=source, at=_place(node))
+        return sql.Column(name=names[-1], source=source)
 
     def _constant(self, node: _Parsed) -> sql.Constant:
-        self._parts(node, "alias literal", "a constant")
         kind, text = node["literal"]["kind"], str(node["literal"].get("text", ""))
         forms = {
             "INTEGER": r"-?\d+",
@@ -442,42 +462,36 @@ class _Reader:
         }
         if kind not in forms or not re.fullmatch(forms[kind], text):
             raise self._refuse(node, "constants must be plain numbers or texts", "Write one.")
-        return sql.Constant(kind=kind, text=text, at=_place(node))
+        return sql.Constant(kind=kind, text=text)
 
     def _star(self, node: _Parsed) -> sql.Star:
-        self._parts(node, "alias relation_name", "*")
-        return sql.Star(source=node.get("relation_name", ""), at=_place(node))
+        return sql.Star(source=node.get("relation_name", ""))
 
     def _comparison(self, node: _Parsed) -> sql.Operation:
-        self._parts(node, "alias left right", "a comparison")
         if node["type"] not in COMPARISONS:
             raise self._refuse(node, "comparisons must be plain", "Use =, <, > and the like.")
         operands = (self._value(node["left"]), self._value(node["right"]))
-        return sql.Operation(symbol=COMPARISONS[node["type"]], operands=operands, at=_place(node))
+        return sql.Operation(symbol=COMPARISONS[node["type"]], operands=operands)
 
     def _operator(self, node: _Parsed) -> sql.Operation:
-        self._parts(node, "alias children", "an operator")
         if node["type"] not in OPERATORS:
             raise self._refuse(node, "lists and structures are not answered", "Use plain columns.")
         operands = tuple(map(self._value, node["children"]))
-        return sql.Operation(symbol=OPERATORS[node["type"]], operands=operands, at=_place(node))
+        return sql.Operation(symbol=OPERATORS[node["type"]], operands=operands)
 
     def _between(self, node: _Parsed) -> sql.Operation:
-        self._parts(node, "alias input lower upper", "BETWEEN")
         operands = tuple(self._value(node[part]) for part in ("input", "lower", "upper"))
-        return sql.Operation(symbol="BETWEEN", operands=operands, at=_place(node))
+        return sql.Operation(symbol="BETWEEN", operands=operands)
 
     def _case(self, node: _Parsed) -> sql.Case:
-        self._parts(node, "alias case_checks else_expr", "CASE")
         branches = tuple(
             (self._value(check["when_expr"]), self._value(check["then_expr"]))
             for check in node["case_checks"]
         )
         otherwise = self._value(node["else_expr"])
-        return sql.Case(branches=branches, otherwise=otherwise, at=_place(node))
+        return sql.Case(branches=branches, otherwise=otherwise)
 
     def _cast(self, node: _Parsed) -> sql.Cast:
-        self._parts(node, "alias child try_cast type_expr", "a cast")
         kind = node["type_expr"]
         name = str(kind["type_name"]).upper()
         sizes = [child.get("literal", {}) for child in kind["children"]]
@@ -488,21 +502,15 @@ class _Reader:
                 raise self._refuse(node, "types must be numbers, texts, days or times", "Use one.")
             name += f"({', '.join(size['text'] for size in sizes)})"
         operand = self._value(node["child"])
-        return sql.Cast(operand=operand, type=name, safe=bool(node["try_cast"]), at=_place(node))
+        return sql.Cast(operand=operand, type=name, safe=bool(node["try_cast"]))
 
     def _function(self, node: _Parsed) -> sql.Node:
-        self._parts(
-            node,
-            "alias function_name schema filter order_bys distinct is_operator catalog arguments "
-            "qualified_name",
-            "a function",
-        )
         name = str(node["function_name"]).lower()
         if node["schema"] or node["catalog"]:
             raise self._refuse(node, "functions must be named without a schema", "Leave it out.")
         if node["is_operator"] and name in ARITHMETIC:
             operands = tuple(map(self._value, self._arguments(node)))
-            return sql.Operation(symbol=ARITHMETIC[name], operands=operands, at=_place(node))
+            return sql.Operation(symbol=ARITHMETIC[name], operands=operands)
         name = ALIASES.get(name, name)
         plain = not (node["filter"] or node["distinct"] or node["order_bys"]["orders"])
         if name in AGGREGATES or (name in SCALARS and plain and not node["is_operator"]):
@@ -533,7 +541,6 @@ class _Reader:
             distinct=bool(node["distinct"]),
             where=self._maybe(node["filter"]),
             order=smallest if name == "mode" else (),
-            at=_place(node),
         )
 
     def _arguments(self, node: _Parsed) -> list[_Parsed]:
@@ -549,25 +556,17 @@ class _Reader:
         )
 
     def _nested(self, node: _Parsed) -> sql.Nested:
-        self._parts(node, "alias subquery_type subquery child comparison_type", "a subquery")
         kind = node["subquery_type"]
         query = self.query(node["subquery"]["node"])
         if kind in ("SCALAR", "EXISTS"):
-            return sql.Nested(kind=kind, query=query, at=_place(node))
+            return sql.Nested(kind=kind, query=query)
         symbol = COMPARISONS.get(node["comparison_type"])
         if kind != "ANY" or symbol is None:
             raise self._refuse(node, "subqueries must be values, EXISTS or IN", "Write one.")
         operand = self._value(node["child"])
-        return sql.Nested(kind=kind, query=query, operand=operand, symbol=symbol, at=_place(node))
+        return sql.Nested(kind=kind, query=query, operand=operand, symbol=symbol)
 
     def _window(self, node: _Parsed) -> sql.Window:
-        self._parts(
-            node,
-            "alias function_name schema catalog partitions orders start end start_expr end_expr "
-            "filter_expr exclude_clause has_ignore_nulls distinct arguments "
-            "qualified_name",
-            "a window",
-        )
         name = ALIASES.get(str(node["function_name"]).lower(), str(node["function_name"]).lower())
         listed = name in AGGREGATES | RANKS | PICKS
         if not listed or node["schema"] or node["catalog"]:
@@ -591,22 +590,35 @@ class _Reader:
             order=orders,
             frame=(node["start"], node["end"]),
             bounds=bounds,
-            at=_place(node),
         )
 
-    _KINDS: Final[dict[str, Callable[[_Reader, _Parsed], sql.Node]]] = {
-        "COLUMN_REF": _column,
-        "CONSTANT": _constant,
-        "STAR": _star,
-        "COMPARISON": _comparison,
-        "CONJUNCTION": _operator,
-        "OPERATOR": _operator,
-        "BETWEEN": _between,
-        "CASE": _case,
-        "CAST": _cast,
-        "FUNCTION": _function,
-        "SUBQUERY": _nested,
-        "WINDOW": _window,
+    _KINDS: Final[dict[str, tuple[str, str, Callable[[_Reader, _Parsed], sql.Node]]]] = {
+        "COLUMN_REF": ("a column", "alias column_names", _column),
+        "CONSTANT": ("a constant", "alias literal", _constant),
+        "STAR": ("*", "alias relation_name", _star),
+        "COMPARISON": ("a comparison", "alias left right", _comparison),
+        "CONJUNCTION": ("an operator", "alias children", _operator),
+        "OPERATOR": ("an operator", "alias children", _operator),
+        "BETWEEN": ("BETWEEN", "alias input lower upper", _between),
+        "CASE": ("CASE", "alias case_checks else_expr", _case),
+        "CAST": ("a cast", "alias child try_cast type_expr", _cast),
+        "FUNCTION": (
+            "a function",
+            "alias function_name schema filter order_bys distinct is_operator catalog arguments "
+            "qualified_name",
+            _function,
+        ),
+        "SUBQUERY": (
+            "a subquery",
+            "alias subquery_type subquery child comparison_type",
+            _nested,
+        ),
+        "WINDOW": (
+            "a window",
+            "alias function_name schema catalog partitions orders start end start_expr end_expr "
+            "filter_expr exclude_clause has_ignore_nulls distinct arguments qualified_name",
+            _window,
+        ),
     }
 
 

@@ -26,8 +26,6 @@ _Outputs = tuple[str, ...]  # what the outputs of a query are called
 
 @dataclass(slots=True)
 class _Visible:
-    """A source as a query sees it: its name, and its columns by their names there."""
-
     name: str
     columns: dict[str, sql.Node]
     labels: dict[str, str]  # the same names, as they were written
@@ -82,7 +80,6 @@ class _Scope:
         return [label for source in self.sources for label in source.labels.values()]
 
     def kind_of(self, name: str) -> str | None:
-        """Return the type of a column that may not be read."""
         for source in self.sources:
             if name in source.refused:
                 return source.refused[name]
@@ -108,8 +105,6 @@ def resolve_query(text: str, schema: Tables) -> tuple[sql.Select, _Outputs]:
 
 
 class _Resolver:
-    """The names of one text."""
-
     def __init__(self, text: str, schema: Tables) -> None:
         self.text, self.schema = text, schema
         self.n_sources = self.n_nodes = 0  # that were written out
@@ -248,7 +243,6 @@ class _Resolver:
     def _outputs(
         self, item: sql.Item, scope: _Scope, aliases: _Aliases, *, outer: bool
     ) -> list[tuple[sql.Node, str]]:
-        """Return what an output stands for: several columns for a star."""
         value = item.value
         if isinstance(value, sql.Star):
             return self._star(value, scope, outer=outer)
@@ -349,7 +343,6 @@ class _Resolver:
         return self._add_query(node, node.alias or alias, query, labels, scope, alias)
 
     def _table(self, node: sql.Table, scope: _Scope, alias: str) -> sql.Source:
-        """Return a declared table or common table expression as a source of rows."""
         name, shown = folded(node.path[-1]), node.alias or node.path[-1]
         if len(node.path) == 1 and name in scope.ctes:
             cte = scope.ctes[name]
@@ -458,7 +451,6 @@ def _no_position(value: sql.Node) -> sql.Node:
 
 
 def is_aggregate(node: sql.Node) -> bool:
-    """Whether a node itself is an aggregate over rows."""
     return isinstance(node, sql.Call) and node.name in AGGREGATES
 
 

@@ -71,7 +71,6 @@ class CellQuery:
 
     @property
     def n_keys(self) -> int:
-        """Number of keys of a cell."""
         return len(self.keys) + bool(self.sets)
 
     def core(self, share: sql.Node) -> sql.Select:
@@ -110,7 +109,6 @@ class CellQuery:
         return tuple(sql.Item(value=value, name=f"c{i}") for i, value in enumerate(values))
 
     def is_subtotal(self, cell: Sequence[Any], key: int) -> bool:
-        """Whether a cell covers all values of a key."""
         return bool(self.sets) and bool(cell[-1] >> (len(self.keys) - 1 - key) & 1)
 
 
@@ -121,7 +119,6 @@ def key_items(keys: Sequence[sql.Node], *, sets: Sequence[Any]) -> tuple[sql.Ite
 
 
 def with_share(value: sql.Node, share: sql.Node) -> sql.Node:
-    """Return an expression in which the share of the units is written out."""
     return sql.substitute(value, {sql.Share(): share})
 
 
@@ -229,7 +226,6 @@ class _Cells:
             self.check_columns(part)
 
     def over_cells(self, node: sql.Node) -> sql.Node:
-        """Write an expression in terms of released cells."""
         if node in self.keys:
             return sql.Column(name=f"k{self.keys.index(node)}")
         if node in self.values:

@@ -7,9 +7,7 @@ over units need no candidates: see :mod:`pacprivacy.queries.query_sums`.
 from __future__ import annotations
 
 import itertools
-import os
 import re
-import threading
 import warnings
 from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from contextlib import contextmanager
@@ -26,11 +24,9 @@ from pacprivacy.queries.engines import (
     Columns,
     Row,
     arrow_of_tables,
-    close_engine,
     frame_of_tables,
-    open_engine,
 )
-from pacprivacy.queries.grammar import checked_sql, refuse
+from pacprivacy.queries.grammar import checked_sql, empty_engine, refuse
 from pacprivacy.queries.query import CELLS, CellQuery, parse_query
 from pacprivacy.queries.sums_plan import Edges, SumsPlan, sums_plan, units_behind
 from pacprivacy.queries.tables import CandidateTables, Tables
@@ -82,7 +78,6 @@ class QueryMechanism(Mechanism):
         return replace(self, cells=cells)
 
     def prepare(self, data: Data) -> Self:
-        """Fix the cells, which are declared or facts of all records."""
         if self.plan:
             return self
         sums, why = self._sums()
@@ -115,7 +110,6 @@ class QueryMechanism(Mechanism):
         return tuple(facts)
 
     def evaluate(self, parts: Parts, rng: np.random.Generator) -> Value:
-        """Return the cells of one candidate."""
         candidate: CandidateTables = parts[0]
         rows = candidate.ask(self.query.core(sql.number(candidate.share)))
         return self._shaped(self._aligned(rows))
@@ -161,7 +155,6 @@ class QueryMechanism(Mechanism):
         }
 
     def _types(self) -> list[str]:
-        """Return the types of keys and columns; refuse a query that the engine cannot run."""
         return self.tables.describe(self.query.core(sql.number(1.0)))
 
     def _nothing(self) -> tuple[float, ...]:
@@ -187,7 +180,6 @@ class QueryMechanism(Mechanism):
                 raise refuse(self.query.text, column.name, reason, advice)
 
     def _check_edges(self) -> None:
-        """Refuse edges that are no bins of an output."""
         names = [column.name for column in self.query.columns]
         for name, edges in (self.edges or {}).items():
             if name not in names:
@@ -337,7 +329,6 @@ def _combined(query: CellQuery, lists: list[list[Any]]) -> list[Row]:
 
 
 def _kind(kind: str) -> str:
-    """Return the name of a type, without what it is made of: that of ENUM are its values."""
     return re.sub(r"\(.*\)", "", kind, flags=re.DOTALL)
 
 
@@ -401,11 +392,6 @@ def query_mechanism_arranged(query: CellQuery, cells: Sequence[Row], columns: Co
     return _over_released(query, cells, columns, items, frame_of_tables)
 
 
-# An engine without tables for each process and thread. A fork keeps those of its parent, unused: to
-# close one there is to wait for threads that it does not have.
-_EMPTY: Final[dict[tuple[int, int], Any]] = {}
-
-
 def query_mechanism_cell(value: sql.Node) -> str:
     """Return the column of cells that an output is; empty for expressions of them."""
     return value.name if isinstance(value, sql.Column) else ""
@@ -464,16 +450,12 @@ def _over_cells(
 
     table: dict[str, Any] = {f"k{i}": [cell[i] for cell in cells] for i in range(query.n_keys)}
     table |= {**columns, PLACE: np.arange(len(cells))}
-    owner = os.getpid(), threading.get_ident()
-    engine = _EMPTY.get(owner)
-    if engine is None:
-        engine = _EMPTY[owner] = open_engine()
-        close_engine(engine)
+    text, engine = checked_sql(arranged), empty_engine()
     try:
         engine.register(CELLS, arrow_of_tables(table))
-        return engine.sql(checked_sql(arranged))
+        return engine.sql(text)
     except duckdb.Error:
-        _EMPTY.pop(owner, None)  # it may be broken
+        empty_engine(anew=True)
         raise
 
 

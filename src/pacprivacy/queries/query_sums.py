@@ -122,14 +122,12 @@ class QuerySums(QueryMechanism, SumStatistic):
 
     @property
     def public(self) -> tuple[str, ...]:
-        """Declared options, and how to read totals."""
         facts = ["counts and sums are estimates for all units"]
         if self.fill is not None:
             facts.append(f"cells without a value are {self.fill:g}, as declared")
         return tuple(facts)
 
     def evaluate(self, parts: Parts, rng: np.random.Generator) -> Value:
-        """Refused: there is no candidate whose cells could be computed."""
         raise QueryError("a query with coins is computed from sums. Use a pool for candidates.")
 
     # --- sums -----------------------------------------------------------------------------------
@@ -176,7 +174,6 @@ class QuerySums(QueryMechanism, SumStatistic):
     def _compute(
         self, values: Matrix, least: Matrix, cells: tuple[sql.Node, ...], read: Matrix
     ) -> Matrix:
-        """Return expressions of sums and of quantiles, for each line of ``values``."""
         plan = fixed_mechanism(self.sums, self.name)
         sizes = np.where(plan.counts, values, np.abs(values))
         divisors = np.ma.masked_array(values, mask=sizes <= least)
@@ -188,7 +185,6 @@ class QuerySums(QueryMechanism, SumStatistic):
         return self.tables.compute(cells, columns)
 
     def arrange(self, per_cell: Matrix) -> Vector:
-        """Return figures of every cell in the order of the released numbers."""
         return np.asarray(per_cell.ravel()[self._order], dtype=np.float64)
 
     @property
@@ -199,7 +195,6 @@ class QuerySums(QueryMechanism, SumStatistic):
         return flatten(self._shaped(places))[0].astype(np.int64)
 
     def shaped(self, numbers: Vector, data: Data) -> Any:
-        """Return the numbers by columns and groups."""
         order = self._order
         cells = np.empty(len(order))
         cells[order] = numbers
@@ -313,7 +308,6 @@ def _no_sums(why: str) -> QueryError:
 
 
 def _read(quantile: CountedQuantile, values: Matrix) -> Vector:
-    """Return a quantile of every cell."""
     counts = values[:, list(quantile.bins)]
     numbers = read_quantiles(quantile.grid, counts, [quantile.share])[:, 0]
     return np.rint(numbers) if quantile.whole else numbers
@@ -330,12 +324,10 @@ def _moved(quantile: CountedQuantile, at: Matrix, steps: Matrix) -> Vector:
 
 
 def rewriting(why: str) -> str:
-    """Return advice on how to write an expression as a function of sums."""
     return next((text for word, text in REWRITINGS if word in f"{why} "), INSTEAD)
 
 
 def _smooth(node: sql.Node) -> sql.Node:
-    """Return an expression without the rounding functions and casts around it."""
     if isinstance(node, sql.Call) and node.name in ROUNDING_CALLS:
         return _smooth(node.arguments[0])
     if isinstance(node, sql.Cast) and any(word in node.type for word in ROUNDING_TYPES):

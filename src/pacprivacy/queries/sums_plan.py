@@ -83,7 +83,6 @@ class SumsPlan:
 
     @property
     def counts(self) -> tuple[bool, ...]:
-        """Sums that count rows."""
         values = [item.value for item in self.query.items if re.fullmatch(r"s\d+", item.name)]
         return tuple(isinstance(value, sql.Call) and value.name in COUNTS for value in values)
 
@@ -248,7 +247,6 @@ def _unit_of_rows(
     optional: list[tuple[sql.Node, sql.Join]] = []
 
     def leaf(source: sql.Source) -> sql.Node | None:
-        """Return the unit of a private table; None for what is public."""
         if isinstance(source, sql.Table) and source.path[-1] in tables.private:
             return sql.Column(name=UNIT, source=source.alias)
         if reads_tables(source, tables.private):
@@ -310,7 +308,6 @@ class _Sums:
         return self.of(value)
 
     def place(self, value: sql.Node) -> int:
-        """Return the place of a sum, which is added where it is new."""
         if value not in self.values:
             self.values.append(value)
         return self.values.index(value)
@@ -322,7 +319,6 @@ class _Sums:
         return self.sum(operation("COALESCE", call("sum", value, where=where), number(0)))
 
     def of(self, node: sql.Node) -> sql.Node:
-        """Write an expression of aggregates as one of sums over units."""
         if isinstance(node, sql.Share):
             return sql.Column(name=SHARE)
         if isinstance(node, sql.Column) or (
@@ -379,7 +375,6 @@ class _Sums:
         return self.moments(node)
 
     def quantile(self, node: sql.Call) -> sql.Node:
-        """Write a quantile as what is read off counts by bins."""
         value, where = sql.Cast(operand=node.arguments[0], type="DOUBLE"), node.where
         share = 0.5 if node.name == "median" else _share(node.arguments[1:])
         if self.edges is None:
@@ -497,7 +492,6 @@ QUANTILES: Final = frozenset({"median", "quantile_cont"})
 
 
 def _share(arguments: Sequence[sql.Node]) -> float:
-    """Return the probability of a quantile."""
     for part in arguments:
         plain = isinstance(part, sql.Constant) and part.kind in ("NUMERIC", "INTEGER")
         if plain and isinstance(part, sql.Constant) and 0 < float(part.text) < 1:

@@ -56,7 +56,6 @@ SUMS: Final = "pac_sums"
 
 
 def split_column(text: str, name: str) -> tuple[str, str]:
-    """Return table and column of ``table.column``."""
     table, dot, column = text.partition(".")
     if not (table and dot and column):
         raise DataError(f"{name} must name a column as 'table.column'; got {text!r}.")
@@ -83,7 +82,6 @@ def cut_tables(query: sql.Select, tables: Tables) -> sql.Select:
 
 
 def _of_candidate(table: sql.Table, items: tuple[sql.Item, ...]) -> sql.Select:
-    """Return the rows of a private table whose units the candidate at hand holds."""
     codes = sql.Select(
         items=(sql.Item(value=sql.Column(name="code", source="w"), name="c0"),),
         source=sql.Table(path=(CANDIDATE,), alias="w"),
@@ -189,17 +187,14 @@ class Tables:
 
     @property
     def names(self) -> tuple[str, ...]:
-        """Names of all tables."""
         return self._source.names
 
     @property
     def private(self) -> tuple[str, ...]:
-        """Names of the private tables."""
         return tuple(self._paths)
 
     @property
     def key(self) -> tuple[str, str]:
-        """Table and column of the unit's key."""
         return split_column(self.unit, "unit")
 
     def unit_keys(self) -> list[Any]:
@@ -250,7 +245,6 @@ class Tables:
         return state.hexdigest()
 
     def _contents(self, name: str) -> list[Row]:
-        """Return what tells the rows of a table from others, whatever their order."""
         return self._here().engines.contents(name)
 
     def _here(self) -> Connections:
@@ -355,7 +349,6 @@ class Tables:
         return stop
 
     def cast_key(self, value: Value, kind: str) -> Any:
-        """Return a value as the engine reads it in a type."""
         return self._here().bare.execute(f"SELECT CAST(? AS {kind})", [value]).fetchall()[0][0]
 
     def _kept(self, query: sql.Select) -> str:
@@ -391,7 +384,6 @@ class Tables:
             return frame_of_tables(store.sql(text), self._library(name))
 
     def _set_candidate(self, units: npt.NDArray[np.int64], *, store: bool = False) -> None:
-        """Let this thread's candidate be one of these units."""
         here = self._here()
         codes = arrow_of_tables({"code": units.astype(np.int32)})
         (here.store if store else here.asked).register(CANDIDATE, codes)
@@ -502,10 +494,8 @@ class CandidateTables(Mapping[str, Any]):
 
     @property
     def share(self) -> float:
-        """Share of all units that this candidate contains."""
         return len(self.units) / self.tables.n_units
 
     def ask(self, query: sql.Select, *, fetch: Fetch = "fetchall") -> Any:
-        """Return the result of a query on the tables of this candidate."""
         self.tables._set_candidate(self.units)
         return self.tables.ask(cut_tables(query, self.tables), fetch=fetch)

@@ -36,19 +36,15 @@ def folded(name: str) -> str:
 
 
 def quote(name: str) -> str:
-    """Write a name so that SQL reads it as one."""
     return '"' + name.replace('"', '""') + '"'
 
 
 def quote_text(value: str) -> str:
-    """Write a text so that SQL reads it as one."""
     return "'" + value.replace("'", "''") + "'"
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Quoting:
-    """How an engine's SQL writes a name, and a text."""
-
     name: Callable[[str], str]
     text: Callable[[str], str]
 
@@ -61,7 +57,6 @@ DUCKDB_QUOTING: Final = Quoting(name=quote, text=quote_text)
 
 
 def write_sql(node: Node, quoting: Quoting = DUCKDB_QUOTING) -> str:
-    """Return the text of a node."""
     return node._sql(quoting)
 
 
@@ -90,8 +85,6 @@ class Node:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Constant(Node):
-    """A number, a text, TRUE, FALSE or NULL."""
-
     kind: str
     text: str = ""
 
@@ -103,8 +96,6 @@ class Constant(Node):
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Column(Node):
-    """A column of a source, or of what is not named yet."""
-
     name: str
     source: str = ""
 
@@ -115,8 +106,6 @@ class Column(Node):
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Star(Node):
-    """All columns of a source, or of all of them."""
-
     source: str = ""
 
 
@@ -127,8 +116,6 @@ class Share(Node):
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Order(Node):
-    """An expression that rows are ordered by."""
-
     value: Node
     descending: bool = False
     nulls: str = ""
@@ -140,8 +127,6 @@ class Order(Node):
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Call(Node):
-    """A function or an aggregate of expressions."""
-
     name: str
     arguments: tuple[Node, ...] = ()
     distinct: bool = False
@@ -179,8 +164,6 @@ class Operation(Node):
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Case(Node):
-    """Conditions with values, and the value where none holds."""
-
     branches: tuple[tuple[Node, Node], ...]
     otherwise: Node
 
@@ -205,8 +188,6 @@ class Cast(Node):
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Window(Node):
-    """A window function of the rows near each row."""
-
     call: Call
     partition: tuple[Node, ...] = ()
     order: tuple[Order, ...] = ()
@@ -248,8 +229,6 @@ class Nested(Node):
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Table(Node):
-    """A table, by its path, under a name of its own."""
-
     path: tuple[str, ...]
     alias: str = ""
 
@@ -259,8 +238,6 @@ class Table(Node):
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Derived(Node):
-    """A query as a source of rows."""
-
     query: Query
     alias: str = ""
 
@@ -293,8 +270,6 @@ Source = Table | Derived | Join
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Item(Node):
-    """An output of a query, and its name."""
-
     value: Node
     name: str = ""
 
@@ -304,8 +279,6 @@ class Item(Node):
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Cte(Node):
-    """A query with a name, for the query behind WITH."""
-
     name: str
     query: Query
 
@@ -361,8 +334,6 @@ class Select(Ordered):
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class SetOperation(Ordered):
-    """UNION, EXCEPT or INTERSECT of queries."""
-
     symbol: str
     every: bool
     queries: tuple[Query, ...]
@@ -397,7 +368,6 @@ def _nodes(value: Any) -> Iterator[Node]:
 
 
 def children(node: Node) -> Iterator[Node]:
-    """Return the nodes that a node is made of."""
     for name in _names(type(node)):
         yield from _nodes(getattr(node, name))
 
@@ -449,12 +419,10 @@ def number(value: int | float) -> Node:
 
 
 def call(name: str, *arguments: Node, where: Node | None = None, distinct: bool = False) -> Call:
-    """Return a function of expressions."""
     return Call(name=name, arguments=arguments, where=where, distinct=distinct)
 
 
 def operation(symbol: str, *operands: Node) -> Operation:
-    """Return an operator between expressions."""
     return Operation(symbol=symbol, operands=operands)
 
 
