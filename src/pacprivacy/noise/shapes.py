@@ -315,10 +315,6 @@ class ShapeProbe:
         self._signal, self._cross = view_log_ratios(view, chosen), noise @ points.T
         # near candidates stay apart
         self._cross -= np.einsum("iq,iq->i", noise, points[chosen])[:, None]
-        self._log_prior = view.log_prior[None, :]
-        if view.groups is not None:
-            differs = view.groups[chosen][:, None] != view.groups[None, :]
-            self._log_prior = np.where(differs, -np.inf, self._log_prior)
 
     def posterior(self, scale: float, n_draws: int | None = None) -> Matrix:
         """Return the posteriors on the first draws when the noise is ``scale`` times larger."""
@@ -348,7 +344,7 @@ class ShapeProbe:
         with np.errstate(over="ignore"):  # a candidate that far away is ruled out
             log_p: Matrix = self._signal[:n_draws] / scale**2
         log_p += self._cross[:n_draws] / scale
-        log_p += self._log_prior if len(self._log_prior) == 1 else self._log_prior[:n_draws]
+        log_p += self.view.log_prior
         log_p -= log_p.max(axis=1, keepdims=True)
         p = np.exp(log_p)
         return log_p, p, p.sum(axis=1)
