@@ -56,7 +56,7 @@ from pacprivacy.noise import (
 )
 from pacprivacy.release import CertificateNoise, PoolCertificate, ReleaseSecret, open_parts_text
 from pacprivacy.sample import Pool, PoolStrategy
-from pacprivacy.session import DryRun
+from pacprivacy.session import DryRun, SampleOptions
 from pacprivacy.theory import membership_success
 
 Split: TypeAlias = Literal["waterfill", "uniform"]
@@ -333,7 +333,8 @@ def descend(
     plan.objective.check_targets(targets)
     steps = plan.steps(X, targets, limit.mi_nats)
     template = DescentGradient(objective=plan.objective, weights=np.zeros(steps.shape))
-    dry_run = DryRun(universe, sample=sample, n_subsets=n_subsets, units=units, rng=rng)
+    options = SampleOptions(sample=sample, n_subsets=n_subsets, units=units, rng=rng)
+    dry_run = DryRun(universe, options)
     candidates, notes = dry_run.draw(template)
 
     def gradients(weights: Matrix) -> Matrix:

@@ -3,6 +3,7 @@
 from pacprivacy.sample.coins import (
     KEY_BYTES as KEY_BYTES,
     Coins as Coins,
+    Roster as Roster,
     canonical_unit_ids as canonical_unit_ids,
     code_units as code_units,
     draw_coins as draw_coins,

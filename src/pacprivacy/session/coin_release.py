@@ -9,7 +9,7 @@ from __future__ import annotations
 
 from abc import ABC, abstractmethod
 from dataclasses import dataclass, field, replace
-from typing import Any, Final, TypeAlias
+from typing import TYPE_CHECKING, Any, Final, TypeAlias
 
 import numpy as np
 import numpy.typing as npt
@@ -39,7 +39,6 @@ from pacprivacy.noise import (
     simulate_descent_errors,
 )
 from pacprivacy.queries import Tables
-from pacprivacy.session.coin_account import CoinTerms
 from pacprivacy.session.secret import Cost, Plan
 from pacprivacy.simulation import Outputs
 from pacprivacy.statistics import (
@@ -51,6 +50,9 @@ from pacprivacy.statistics import (
     UnitSums,
     declared_sums,
 )
+
+if TYPE_CHECKING:
+    from pacprivacy.session.coin_secret import CoinTerms
 
 NO_BARS_WITH_COINS: Final = (
     "No standard errors: how much the coins change the numbers is a fact of all records, and that "

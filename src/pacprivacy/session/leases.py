@@ -106,11 +106,11 @@ class Leases(SpendLog, ProcessBound):
         service: str,
         *,
         dataset: str,
+        principal: str = DEFAULT_PRINCIPAL,
         state: str | Path | None = None,
     ) -> None:
         self.ledger = open_ledger(ledger)
-        self._service, self.dataset = service, dataset
-        self.payer: str = DEFAULT_PRINCIPAL
+        self._service, self.dataset, self._owner = service, dataset, principal
         self._leases: dict[str, Spent] = {}
         self._balances: dict[str, tuple[Balance, ...]] = {}
         self._booked = Spent()
@@ -121,12 +121,13 @@ class Leases(SpendLog, ProcessBound):
         """Open an account for a responder that has none yet, and book what it has spent so far."""
         if self.ledger.mark(self._service):
             raise LedgerError("the predictor must not be saved twice; it was. Load the first file.")
-        if not any(b.principal == "*" for b in self.ledger.balance(self.dataset, self.payer)):
+        owner = self._owner
+        if not any(b.principal == "*" for b in self.ledger.balance(self.dataset, owner)):
             self.ledger.create_budget(self.dataset, limits=total.above())
         self._changed = True
         if any(_of_answers(spent).values()):
-            lease = self._reserve(spent, "answers before it was saved")
-            self._leases[self.payer] = _less(lease, spent)
+            lease = self._reserve(spent, "answers before it was saved", owner)
+            self._leases[owner] = _less(lease, spent)
 
     def resume(self, n_subsets: int) -> ResponderState:
         """Return where the responder was left; refuse every file but the latest.
@@ -187,31 +188,33 @@ class Leases(SpendLog, ProcessBound):
         return account_limits(self._balances[principal])
 
     def spend(
-        self, charge: Spent, what: str, before: SessionState, payer: str | None = None
+        self, charge: Spent, what: str, state: Callable[[], SessionState], payer: str | None = None
     ) -> None:
         """Take a charge from the payer's lease; lease more where that is not enough."""
         self.check_process()
         need, self._booked = replace(charge, n_releases=0), Spent()  # the rest of it is spent
         if not any(_of_answers(need).values()):
             return
-        lease = self._leases.get(self.payer, Spent())
+        payer = payer or self._owner
+        lease = self._leases.get(payer, Spent())
         if not _covers(lease, need):
-            lease += self._reserve(need, what)
-        self._leases[self.payer], self._booked = _less(lease, need), need
+            lease += self._reserve(need, what, payer)
+        self._leases[payer], self._booked = _less(lease, need), need
         self._changed = True
 
     def _place(self) -> SessionPlace:
         return ledgers.SessionPlace(name=self._mark)
 
-    def settle(self, charge: Spent) -> None:
+    def settle(self, charge: Spent, payer: str | None = None) -> None:
         """Put back what was booked and not needed."""
         booked, self._booked = self._booked, Spent()
         if booked == Spent():
             return
-        held = self._leases[self.payer] + booked
+        payer = payer or self._owner
+        held = self._leases[payer] + booked
         if not _covers(held, charge):  # never, but an unpaid answer must not be published
-            held += self._reserve(charge, "answers")
-        self._leases[self.payer] = _less(held, charge)
+            held += self._reserve(charge, "answers", payer)
+        self._leases[payer] = _less(held, charge)
 
     def flush(self, state: Callable[[], ResponderState]) -> None:
         """Store the responder's state, and move the ledger's mark to it."""
@@ -242,11 +245,11 @@ class Leases(SpendLog, ProcessBound):
     def close(self) -> None:
         self._file.close()
 
-    def _reserve(self, need: Spent, what: str) -> Spent:
+    def _reserve(self, need: Spent, what: str, payer: str) -> Spent:
         """Reserve the need, or a part of the limits if that is more and remains."""
         self.ledger.withdraw_unsure()
-        balances = self._read(self.payer)
-        n_holders = len(self._leases.keys() | {self.payer})
+        balances = self._read(payer)
+        n_holders = len(self._leases.keys() | {payer})
         taken: dict[str, Any] = {}
         for kind, amount in _of_answers(need).items():
             parts = []
@@ -260,7 +263,7 @@ class Leases(SpendLog, ProcessBound):
         try:
             self.ledger.reserve(
                 self.dataset,
-                self.payer,
+                payer,
                 lease,
                 what,
                 session=self._service,
@@ -270,7 +273,7 @@ class Leases(SpendLog, ProcessBound):
             raise BudgetExceededError(
                 f"questions must fit in the remaining budget, whatever the answers are. {refused}"
             ) from None
-        self._read(self.payer)
+        self._read(payer)
         return lease
 
     def _read(self, principal: str) -> tuple[Balance, ...]:

@@ -56,9 +56,8 @@ from pacprivacy.simulation import PROVING, SEARCHING, WRITING, Outputs, scale_ru
 
 @dataclass(frozen=True, slots=True, kw_only=True, eq=False)
 class Evaluated:
-    """A request, and its mechanism's value on every candidate; curator-only."""
+    """A mechanism's value on every candidate, and notes on the pool; curator-only."""
 
-    request: Request
     outputs: Outputs
     notes: tuple[str, ...] = ()
 
@@ -295,10 +294,10 @@ def _check_left(name: str, wanted: float | None, left: float | None) -> None:
 class PoolSecret(HeldCandidate, SessionSecret):
     """A candidate of a pool, and releases about it that follow one another."""
 
-    def __init__(self, dry_run: DryRun, *, simulate: bool) -> None:
+    def __init__(self, dry_run: DryRun) -> None:
         super().__init__()
-        self.dry_run, self._simulate = dry_run, simulate
-        self.data, self.seed, self.progress = dry_run.data, dry_run.seed, dry_run.progress
+        self.dry_run, self.data, self.seed = dry_run, dry_run.data, dry_run.seed
+        self.progress = dry_run.options.progress
         self._n_proofs, self._has_begun = 0, False
 
     def go_on(self, state: SessionState) -> None:
@@ -313,18 +312,19 @@ class PoolSecret(HeldCandidate, SessionSecret):
 
     # --- the work up to the draw ----------------------------------------------------------------
 
-    def settle(self, request: Request) -> tuple[str, ...]:
-        """Draw the pool if there is none; return notes on its size."""
+    def measure(self, request: Request, read_purse: Callable[[], Purse]) -> Evaluated:
+        """Draw the pool if there is none, and run a mechanism on every candidate.
+
+        More than is left is refused before it runs. The purse is read after the pool is drawn: the
+        total may depend on its size.
+        """
         self._check_rule(request)
         pool, notes = self.dry_run.draw(
             request.mechanism, request.budget, rule=request.rule, checkpoint=request.checkpoint
         )
         if self.pool is None:
             self.begin(pool)
-        return notes
-
-    def measure(self, request: Request, purse: Purse, notes: tuple[str, ...] = ()) -> Evaluated:
-        """Run a mechanism on every candidate; refuse more than is left before it runs."""
+        purse = read_purse()
         if not self._has_begun:
             self.balances, self._has_begun = self._first_balances(purse), True
         self._share(request, purse)
@@ -333,10 +333,11 @@ class PoolSecret(HeldCandidate, SessionSecret):
         outputs = replace(outputs, on_all=self.dry_run.on_all(mechanism, outputs))
         if request.rule is None:  # a chosen rule is in the units of the mechanism
             outputs = scale_run_outputs(outputs)
-        return Evaluated(request=request, outputs=outputs, notes=notes)
+        return Evaluated(outputs=outputs, notes=notes)
 
     def plan(
         self,
+        request: Request,
         measured: Evaluated,
         purse: Purse,
         *,
@@ -348,17 +349,16 @@ class PoolSecret(HeldCandidate, SessionSecret):
         A step of a refinement has a ``share`` and a calibration of its own.
         """
         assert self.pool is not None  # drawn in settle()
-        share = self._share(measured.request, purse) if share is None else share
+        share = self._share(request, purse) if share is None else share
         belief, outputs = self.now, measured.outputs
         rests_on = self.calibration(share, purse.spent.n_releases)
         part = self._part(share, purse)
-        requested = measured.request.budget
-        budget = share.in_words() if requested is None else requested
+        budget = share.in_words() if request.budget is None else request.budget
         limit = budget if part is None else dry_run_information(share.limits)
         begin(SEARCHING)
         if find_noise is None:
-            rule, gamma = measured.request.rule, adversary.DEFAULT_GAMMA / 2
-            noise = rests_on.find_noise(outputs, limit, rule=rule, gamma=gamma)
+            gamma = adversary.DEFAULT_GAMMA / 2
+            noise = rests_on.find_noise(outputs, limit, rule=request.rule, gamma=gamma)
         else:
             noise = find_noise(limit, rests_on)
         bars, listed = releasing.measure_error_bars(outputs, noise, self.pool), outputs.published
@@ -369,7 +369,7 @@ class PoolSecret(HeldCandidate, SessionSecret):
             log_p=belief.log_p,
             gamma=adversary.DEFAULT_GAMMA,
             seed=rests_on.seed,
-            simulation=self._simulate,
+            simulation=self.dry_run.options.simulate,
             notes=(*measured.notes, *releasing.error_bar_notes(bars)),
             session=part,
         )
@@ -397,8 +397,11 @@ class PoolSecret(HeldCandidate, SessionSecret):
             belief=belief,
         )
 
-    def refinement(self, measured: Evaluated, purse: Purse, levels: int | None) -> PoolRefinement:
-        return PoolRefinement(self, measured, self._share(measured.request, purse), purse, levels)
+    def refinement(
+        self, request: Request, measured: Evaluated, purse: Purse, levels: int | None
+    ) -> PoolRefinement:
+        share = self._share(request, purse)
+        return PoolRefinement(self, (request, measured), share, purse, levels)
 
     def calibration(self, share: AccountShare, n_releases: int) -> Calibration:
         """Return what the next calibration rests on, with a seed that none before it has used."""

@@ -494,11 +494,14 @@ class Responder(SecretHolder):
                 self.close()
                 raise
 
-    def reply_votes(self, labels: npt.NDArray[Any], *, n_classes: int) -> Reply:
+    def reply_votes(
+        self, labels: npt.NDArray[Any], *, n_classes: int, payer: str | None = None
+    ) -> Reply:
         """Answer questions by one noisy one-hot vote each; publish after :meth:`flush` only.
 
         ``labels`` has shape (m, q): the class number that each candidate gives to each question.
-        If the total might not cover all of the questions, nothing is drawn or spent.
+        ``payer`` is the principal who asks, by default the owner of the book. If the total might
+        not cover all of the questions, nothing is drawn or spent.
         """
         table = self._check(labels, n_axes=2)
         if table.size and (table.dtype.kind not in "iu" or not 0 <= table.min() <= table.max()):
@@ -512,11 +515,11 @@ class Responder(SecretHolder):
         with self._lock:
             now, tracked = self._now(), self._units is not None
             if n_classes == 2:
-                return self._release(table, VoteAnswers(table, *now, tracked=tracked))
+                return self._release(table, VoteAnswers(table, *now, tracked=tracked), payer)
             answers = ScoreAnswers(table, *now, n_classes=n_classes, tracked=tracked)
-            return self._release(table, answers)
+            return self._release(table, answers, payer)
 
-    def reply_scores(self, scores: npt.NDArray[Any]) -> Reply:
+    def reply_scores(self, scores: npt.NDArray[Any], *, payer: str | None = None) -> Reply:
         """Answer questions by one noisy vector each; ``scores`` has shape (m, q, n_classes)."""
         # + 0.0: the sign of a zero would reveal the vote
         table = self._check(scores, n_axes=3).astype(np.float64, copy=False) + 0.0
@@ -526,7 +529,7 @@ class Responder(SecretHolder):
             )
         with self._lock:
             tracked = self._units is not None
-            return self._release(table, ScoreAnswers(table, *self._now(), tracked=tracked))
+            return self._release(table, ScoreAnswers(table, *self._now(), tracked=tracked), payer)
 
     def _now(self) -> tuple[Vector, float, AnswerNoise]:
         return self.belief.log_p, self._query_nats, self._noise
@@ -572,7 +575,12 @@ class Responder(SecretHolder):
             )
         return Spent(mi_nats=costly * self._query_nats)
 
-    def _release(self, table: npt.NDArray[Any], questions: VoteAnswers | ScoreAnswers) -> Reply:
+    def _release(
+        self,
+        table: npt.NDArray[Any],
+        questions: VoteAnswers | ScoreAnswers,
+        payer: str | None,
+    ) -> Reply:
         self.check_open()
         if not table.size:
             return _NO_REPLY
@@ -588,7 +596,7 @@ class Responder(SecretHolder):
             units.book(costly, self._query_nats)
         # The worst is charged first: an interruption must not make answers free.
         try:
-            answered: Answered = self.observe(questions, worst, "answers")[0]
+            answered: Answered = self.observe(questions, worst, "answers", payer=payer)[0]
         except BaseException:
             if units is not None and self._spent is before:  # refused: nothing was drawn
                 units.unbook()
@@ -600,7 +608,7 @@ class Responder(SecretHolder):
         if units is not None:
             charge = replace(charge, success_increment=max(0.0, had - units.increment_left))
         self._spent = before + charge
-        self._book.settle(charge)
+        self._book.settle(charge, payer)
         self.keep(belief, n_releases=len(answered.charges))
         self._n_free += int(np.count_nonzero(answered.charges == 0.0))
         return Reply(

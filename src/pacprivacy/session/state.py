@@ -29,7 +29,8 @@ from pacprivacy.adversary import SESSION_SLACK, Balances, Clocks, session_cap
 from pacprivacy.budget import AnyBudget, Spent, budget_limits
 from pacprivacy.errors import BudgetError, LedgerError, PacPrivacyError, PoolError, SecretError
 from pacprivacy.release import ReleaseSecret
-from pacprivacy.sample import KEY_BYTES, Coins, Pool, PoolStrategy
+from pacprivacy.sample import KEY_BYTES, Coins, Pool
+from pacprivacy.session.secret import SampleOptions
 
 Parsed = TypeVar("Parsed")
 POOL_VERSION: Final = 4
@@ -186,10 +187,8 @@ class AccountOwner:
     principal: str
     data_digest: str
     budget: AnyBudget | None
-    sample: Pool | PoolStrategy | Coins | None
-    n_subsets: int | None
-    has_units: bool
-    has_tables: bool = False
+    options: SampleOptions
+    has_tables: bool
 
 
 def _other_total() -> BudgetError:
@@ -244,7 +243,7 @@ class PoolState(SessionState):
         return state, stored.marks
 
     def check_sample(self, opened: AccountOwner) -> None:
-        n_subsets, sample = self.pool.n_subsets, opened.sample
+        n_subsets, sample = self.pool.n_subsets, opened.options.sample
         if isinstance(sample, Coins):
             raise PoolError(
                 "sample must be of the kind that the session began with, a pool; got coins. Leave "
@@ -252,14 +251,14 @@ class PoolState(SessionState):
             )
         if opened.budget is not None and budget_limits(opened.budget, n_subsets) != self.total:
             raise _other_total()
-        is_pool = isinstance(sample, Pool)
         is_other = isinstance(sample, Pool) and sample.digest() != self.pool.digest()
-        if is_other or opened.n_subsets not in (None, n_subsets):
+        if is_other or opened.options.n_subsets not in (None, n_subsets):
             raise PoolError(
                 f"sample must be the one that the session began with, of {n_subsets} "
                 f"subsets; got another. Leave out sample and n_subsets."
             )
-        if not is_pool and opened.has_units != (self.pool.row_units is not None):
+        has_units = self.pool.row_units is not None
+        if not isinstance(sample, Pool) and (opened.options.units is not None) != has_units:
             raise _other_units()
 
 
@@ -354,17 +353,18 @@ class CoinState(SessionState):
             level = budget_limits(opened.budget).success_level
             if level is None or session_cap(level) != self.total.mu_squared:
                 raise _other_total()
-        if opened.sample is not None and not isinstance(opened.sample, Coins):
+        sample = opened.options.sample
+        if sample is not None and not isinstance(sample, Coins):
             raise PoolError(
                 "sample must be of the kind that the session began with, coins; got a pool. Leave "
                 "it out."
             )
-        if opened.sample is not None and opened.sample.keep not in (None, self.coins.keep):
+        if sample is not None and sample.keep not in (None, self.coins.keep):
             raise PoolError(
                 f"keep must be that of the session, {self.coins.keep:g}; got "
-                f"{opened.sample.keep:g}. Leave it out."
+                f"{sample.keep:g}. Leave it out."
             )
-        if not opened.has_tables and opened.has_units != self.has_units:
+        if not opened.has_tables and (opened.options.units is not None) != self.has_units:
             raise _other_units()
 
 

@@ -313,7 +313,7 @@ def raise_in_release(monkeypatch: pytest.MonkeyPatch, error: BaseException) -> N
     def fail(*args: object, **kwargs: object) -> None:
         raise error
 
-    monkeypatch.setattr("pacprivacy.session.Session.alone", fail)
+    monkeypatch.setattr("pacprivacy.session.SingleSession.__init__", fail)
 
 
 @pytest.mark.parametrize(

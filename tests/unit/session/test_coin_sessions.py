@@ -215,11 +215,6 @@ def test_what_cannot_be_opened_lets_the_file_go(
     assert kept.value is not None
 
 
-def test_a_session_of_one_release_has_no_ledger(tmp_path: Path) -> None:
-    with pytest.raises(LedgerError, match=r"Use pac\.Session"):
-        pac.Session.alone(DATA, TOTAL, sample=pac.Coins(), ledger=tmp_path / "study.db")
-
-
 # --- going on -------------------------------------------------------------------------------
 
 
