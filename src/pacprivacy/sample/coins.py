@@ -41,7 +41,7 @@ _ATTOSECONDS: Final = {
     "s": 10**18, "ms": 10**15, "us": 10**12, "ns": 10**9, "ps": 10**6, "fs": 1000, "as": 1,
 }  # fmt: skip
 MARK_BYTES: Final = 16  # of a unit's id, hashed
-WIDEST_ID: Final = 16  # digits of a number with leading zeros
+WIDEST_ID: Final = 16  # characters of a number with leading zeros, or with spaces
 _LIKE_NUMBER: Final = re.compile(r"\s*[+-]?[0-9]{1,30}(\.[0-9]*)?([eE][+-]?[0-9]{1,3})?\s*")
 _ENCODINGS: Final = ("utf-8", "cp1252", "latin-1", "cp1250", "cp850", "mac_roman")
 _AS_NUMBERS: Final = "numbers such as 7 for texts such as 007"
@@ -216,6 +216,21 @@ def code_units(labels: npt.ArrayLike, n_records: int) -> tuple[Codes, tuple[byte
     return merged[codes], tuple(numbers)
 
 
+def check_exact_ids(labels: Any) -> None:
+    """Refuse floats so large that they may be rounded: another table may have them exactly."""
+    array = np.asarray(labels)
+    floats = [array] if array.dtype.kind == "f" else []
+    if array.dtype.kind == "O":
+        floats = [np.array([each for each in array.flat if isinstance(each, float)])]
+    for each in floats:
+        largest = 2.0 ** (np.finfo(each.dtype).nmant + 1)
+        if (np.abs(each) >= largest).any():
+            raise PoolError(
+                f"ids must be whole numbers or texts where floats would round them; got floats of "
+                f"{largest:.0f} or more. Read the column of ids as texts."
+            )
+
+
 def canonical_unit_ids(labels: Sequence[Any] | npt.NDArray[Any]) -> list[bytes]:
     """Return bytes that are equal for labels of one unit, in every process and from every reader.
 
@@ -365,7 +380,8 @@ def _spellings(unit_id: bytes) -> Iterator[tuple[str, bytes]]:
     text = unit_id[1:].decode("utf-8", "surrogatepass") if unit_id[:1] in (b"n", b"t") else ""
     if unit_id[:1] == b"n" and text.isdecimal():
         for width in range(len(text) + 1, WIDEST_ID + 1):
-            yield _AS_NUMBERS, b"t" + text.zfill(width).encode()
+            for padded in (text.zfill(width), text.rjust(width), text.ljust(width)):
+                yield _AS_NUMBERS, b"t" + padded.encode()
     elif _LIKE_NUMBER.fullmatch(text) and math.isfinite(float(text)):
         number = int(text) if text.strip().lstrip("+-").isdecimal() else float(text)
         yield _AS_TEXTS, canonical_unit_ids([number])[0]

@@ -43,6 +43,7 @@ from pacprivacy.sample import (
     KEY_BYTES,
     Coins,
     Roster,
+    check_exact_ids,
     code_units,
     draw_coins,
     keyed_coins,
@@ -349,12 +350,13 @@ class CoinSecret(SessionSecret):
 
     def _labels(self, units: Any) -> tuple[Any, str]:
         """Return the unit of every row, and its name: coins follow from what units are called."""
-        tables = self.data.parts[0]
+        tables, called = self.data.parts[0], str(getattr(units, "name", "") or "")
         if isinstance(tables, Tables):
-            return tables.unit_keys(), pool_unit_name(tables.unit) or "unit"
+            units, called = tables.unit_keys(), tables.unit
         if units is None:
             return None, "record"
-        return units, pool_unit_name(str(getattr(units, "name", "") or "")) or "unit"
+        check_exact_ids(units)
+        return units, pool_unit_name(called) or "unit"
 
     # --- the secret -----------------------------------------------------------------------------
 
@@ -536,10 +538,12 @@ class SingleCoinSecret(CoinSecret):
     def _check_coins(self) -> None: ...
 
     def _labels(self, units: Any) -> tuple[Any, str]:
-        tables = self.data.parts[0]
+        tables, called = self.data.parts[0], str(getattr(units, "name", "") or "")
         if isinstance(tables, Tables):  # whose rows are their units
-            return units, pool_unit_name(tables.unit) or "unit"
-        return super()._labels(units)
+            called = tables.unit
+        elif units is None:
+            return None, "record"
+        return units, pool_unit_name(called) or "unit"
 
     def _toss(self, source: BitSource) -> Mask:
         return draw_coins(self.n_units, self.keep, source)
