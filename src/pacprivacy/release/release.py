@@ -316,6 +316,11 @@ class ReleaseSecret(ProcessBound):
     def __repr__(self) -> str:
         return f"Secret(one of {self._n_subsets})"
 
+    @property
+    def n_subsets(self) -> int:
+        """Number of candidates; public."""
+        return self._n_subsets
+
     def to_storage(self) -> int:
         """Return the index, for the session's own file (mode 0600) and nothing else."""
         self.check_process()

@@ -21,7 +21,6 @@ from pathlib import Path
 from typing import TYPE_CHECKING, Any, Final
 
 import msgspec
-import numpy as np
 
 # The ledger is imported on first use, through its package: SQLAlchemy takes a while.
 from pacprivacy import ledger as ledgers
@@ -39,19 +38,16 @@ from pacprivacy.session.secret import SpendLog
 from pacprivacy.session.state import (
     SessionState,
     StateFile,
-    StoredArray,
-    pack_secret,
+    check_stored_belief,
     pack_state,
-    unpack_belief,
-    unpack_secret,
+    read_record,
     unpack_state,
 )
 
 if TYPE_CHECKING:
     from pacprivacy.ledger import Balance, Ledger, SessionPlace
 
-SCHEMA_VERSION: Final = 3
-_READABLE: Final = (1, 2, 3)  # version 2 had names of open leases
+SCHEMA_VERSION: Final = 4
 PART: Final = 1 / 256  # of a limit that one lease takes, or more where a question needs more
 SHARED_PART: Final = 1 / 4  # of what remains of the total, over the number of lease holders
 UNLIMITED_PART: Final = 64  # of what a question needs, where nothing limits a lease
@@ -72,19 +68,15 @@ class _Stored(msgspec.Struct, kw_only=True):
     dataset: str
     mark: str
     upcoming: str
-    secret: bytes
-    log_p: StoredArray
-    spent: Spent
-    n_free: int
     leases: dict[str, Spent]
-    units: dict[str, StoredArray] | None
+    state: ResponderState
 
 
 def _parse(content: bytes) -> _Stored:
     version, stored = unpack_state(content)
-    if version not in _READABLE:
+    if version != SCHEMA_VERSION:
         raise ValueError("schema_version")
-    return msgspec.msgpack.decode(stored, type=_Stored)
+    return read_record(stored, _Stored)
 
 
 class Leases(SpendLog, ProcessBound):
@@ -137,7 +129,13 @@ class Leases(SpendLog, ProcessBound):
         Claim V-2. The ledger has the file's own mark, or the one before it; in the second case the
         last answers in the file were never published. It shows every amount spent and leased.
         """
-        stored = self._file.read(_parse)
+
+        def parse(content: bytes) -> _Stored:
+            stored = _parse(content)
+            check_stored_belief(stored.state.log_p, stored.state.secret, n_subsets)
+            return stored
+
+        stored = self._file.read(parse)
         mark = self.ledger.mark(self._service)
         if stored is None or not mark:
             raise LedgerError(
@@ -156,7 +154,7 @@ class Leases(SpendLog, ProcessBound):
                 "state must be the latest: the ledger knows of answers that it does not, or the "
                 "ledger is an old copy. Restore the latest of both."
             )
-        held = reduce(Spent.__add__, stored.leases.values(), stored.spent)
+        held = reduce(Spent.__add__, stored.leases.values(), stored.state.spent)
         if not _covers(self.ledger.tally(self._service), held, tolerance=TOLERANCE):
             raise LedgerError(
                 f"ledger {self.ledger.label} must hold what was spent; it is an old copy, which "
@@ -165,14 +163,7 @@ class Leases(SpendLog, ProcessBound):
         if mark != stored.upcoming:  # stopped between the two writes
             self.ledger.move_mark(self._service, mark, stored.upcoming)
         self._mark, self._leases = stored.upcoming, stored.leases
-        units = stored.units
-        return ResponderState(
-            secret=unpack_secret(stored.secret, n_subsets),
-            log_p=unpack_belief(np.array(stored.log_p.read()), n_subsets),
-            spent=stored.spent,
-            n_free=stored.n_free,
-            units=None if units is None else {name: a.read() for name, a in units.items()},
-        )
+        return stored.state
 
     def left_for(self, principal: str, *, fresh: bool = False) -> Remaining:
         """Return what a principal may still spend, as of its last lease or as of now."""
@@ -221,22 +212,15 @@ class Leases(SpendLog, ProcessBound):
         if not self._changed:  # all answers were unanimous
             return
         self.check_process()
-        now, upcoming = state(), self.ledger.new_name()
-        units = None
-        if now.units is not None:
-            units = {name: StoredArray.of(array) for name, array in now.units.items()}
+        upcoming = self.ledger.new_name()
         stored = _Stored(
             service=self._service,
             ledger_id=self.ledger.ledger_id,
             dataset=self.dataset,
             mark=self._mark,
             upcoming=upcoming,
-            secret=pack_secret(now.secret),
-            log_p=StoredArray.of(now.log_p),
-            spent=now.spent,
-            n_free=now.n_free,
             leases=self._leases,
-            units=units,
+            state=state(),
         )
         self._file.write(pack_state(SCHEMA_VERSION, stored))
         self.ledger.move_mark(self._service, self._mark, upcoming)

@@ -17,41 +17,26 @@ from abc import ABC, abstractmethod
 from collections.abc import Callable
 from dataclasses import dataclass, replace
 from pathlib import Path
-from typing import Any, Final, Literal, Self, TypeVar
+from typing import Any, Final, TypeVar
 
 import msgspec
 import numpy as np
 import numpy.typing as npt
 
-from pacprivacy._checks import Vector, check_log_belief, freeze
+from pacprivacy._checks import Vector, check_log_belief
 from pacprivacy._system import open_regular, write_atomically
 from pacprivacy.adversary import SESSION_SLACK, Balances, Clocks, session_cap
 from pacprivacy.budget import AnyBudget, Spent, budget_limits
 from pacprivacy.errors import BudgetError, LedgerError, PacPrivacyError, PoolError, SecretError
 from pacprivacy.release import ReleaseSecret
-from pacprivacy.sample import KEY_BYTES, Coins, Pool
+from pacprivacy.sample import KEY_BYTES, MARK_BYTES, Coins, Pool
 from pacprivacy.session.secret import SampleOptions
 
 Parsed = TypeVar("Parsed")
-POOL_VERSION: Final = 4
-COIN_VERSION: Final = 6
+POOL_VERSION: Final = 7
+COIN_VERSION: Final = 8
 _MODE: Final = 0o600
 _INDEX_BYTES: Final = 8  # of the secret, whatever it is
-
-
-class StoredArray(msgspec.Struct, array_like=True):
-    """An array of numbers; objects have no such form."""
-
-    dtype: str
-    shape: tuple[int, ...]
-    content: bytes
-
-    @classmethod
-    def of(cls, array: npt.NDArray[Any]) -> Self:
-        return cls(array.dtype.str, array.shape, array.tobytes())
-
-    def read(self) -> npt.NDArray[Any]:
-        return np.frombuffer(self.content, np.dtype(self.dtype)).reshape(self.shape)
 
 
 class Marks(msgspec.Struct, frozen=True, kw_only=True):
@@ -71,46 +56,15 @@ class Marks(msgspec.Struct, frozen=True, kw_only=True):
     upcoming: str
 
 
-class _Stored(msgspec.Struct, kw_only=True, forbid_unknown_fields=True):
-    """Content of the file, below its version and its checksum."""
-
-    marks: Marks
-    total: Spent
-    n_releases: int
-    pool: dict[str, Any]
-    pool_arrays: dict[str, StoredArray]
-    log_p: StoredArray
-    secret: bytes
-    balances: StoredArray | None
-    advantage: float
-    reserve: float
-
-
-class _StoredCoins(msgspec.Struct, kw_only=True, forbid_unknown_fields=True):
-    """Content of the file of a session with coins."""
-
-    marks: Marks
-    total: Spent
-    n_releases: int
-    key: bytes
-    keep: float
-    clip: float | Literal["auto"] | None
-    has_units: bool
-    units: bytes
-    clocks: StoredArray
-    slack: float
-    unpaid: tuple[StoredArray, float] | None
-
-
 class _File(msgspec.Struct, array_like=True):
     schema_version: int
     checksum: bytes
     stored: bytes
 
 
-def pack_state(version: int, stored: msgspec.Struct) -> bytes:
-    """Return the content of a file: a version, a checksum, and the stored record."""
-    content = msgspec.msgpack.encode(stored)
+def pack_state(version: int, record: object) -> bytes:
+    """Return the content of a file: a version, a checksum, and the record."""
+    content = msgspec.msgpack.encode(record, enc_hook=_plain)
     return msgspec.msgpack.encode(_File(version, hashlib.sha256(content).digest(), content))
 
 
@@ -122,22 +76,35 @@ def unpack_state(content: bytes) -> tuple[int, bytes]:
     return file.schema_version, file.stored
 
 
-def pack_secret(secret: ReleaseSecret) -> bytes:
-    """Return a secret in as many bytes as any other."""
-    return secret.to_storage().to_bytes(_INDEX_BYTES, "little")
+def read_record(stored: bytes, kind: type[Parsed]) -> Parsed:
+    """Rebuild a record of a kind."""
+    return msgspec.msgpack.decode(stored, type=kind, dec_hook=_rebuilt)
 
 
-def unpack_secret(stored: bytes, n_subsets: int) -> ReleaseSecret:
-    """Return a stored secret."""
-    return ReleaseSecret.from_storage(int.from_bytes(stored, "little"), n_subsets)
+def _plain(value: object) -> object:
+    """Return an array, or a secret in as many bytes as any other, as plain types."""
+    if isinstance(value, np.ndarray):
+        return (value.dtype.str, value.shape, value.tobytes())
+    if isinstance(value, ReleaseSecret):
+        numbers = (value.to_storage(), value.n_subsets)
+        return b"".join(number.to_bytes(_INDEX_BYTES, "little") for number in numbers)
+    raise TypeError(type(value).__name__)
 
 
-def unpack_belief(log_p: Vector, n_subsets: int) -> Vector:
-    """Return a stored belief to the last bit; refuse anything else."""
+def _rebuilt(kind: Any, stored: Any) -> Any:
+    if kind is ReleaseSecret:
+        index, n_subsets = np.frombuffer(stored, dtype="<u8").tolist()
+        return ReleaseSecret.from_storage(index, n_subsets)
+    dtype, shape, content = stored
+    return np.frombuffer(content, np.dtype(dtype)).reshape(shape)
+
+
+def check_stored_belief(log_p: Vector, secret: ReleaseSecret, n_subsets: int) -> None:
+    """Refuse a belief or a secret of another pool, and a belief that is changed on reading."""
+    if secret.n_subsets != n_subsets:
+        raise ValueError("secret")
     if not np.allclose(log_p, check_log_belief(log_p, n_subsets), rtol=0, atol=1e-9):
         raise ValueError("the probabilities do not add up to one")
-    freeze(log_p)
-    return log_p
 
 
 @dataclass(frozen=True, slots=True, kw_only=True, eq=False)
@@ -208,39 +175,28 @@ class PoolState(SessionState):
     balances: Balances | None = None
 
     def to_bytes(self, marks: Marks) -> bytes:
-        arrays, metadata = self.pool.to_arrays()
-        heat = self.balances
-        return pack_state(
-            POOL_VERSION,
-            _Stored(
-                marks=marks,
-                total=self.total,
-                n_releases=self.n_releases,
-                pool=metadata,
-                pool_arrays={name: StoredArray.of(array) for name, array in arrays.items()},
-                log_p=StoredArray.of(self.log_p),
-                secret=pack_secret(self.secret),
-                balances=None if heat is None else StoredArray.of(heat.per_unit),
-                advantage=0.0 if heat is None else heat.advantage,
-                reserve=0.0 if heat is None else heat.reserve,
-            ),
-        )
+        record = (self.total, self.n_releases, self.log_p, self.secret, self.balances)
+        return pack_state(POOL_VERSION, (marks, *self.pool.to_arrays(), *record))
 
-    @classmethod
-    def read(cls, content: bytes) -> tuple[Self, Marks]:
+    @staticmethod
+    def read(content: bytes) -> tuple[PoolState, Marks]:
         """Rebuild a state."""
-        stored = msgspec.msgpack.decode(content, type=_Stored)
-        arrays = {name: array.read() for name, array in stored.pool_arrays.items()}
-        pool = Pool.from_arrays(arrays, stored.pool)
-        state = cls(
-            total=stored.total,
-            n_releases=stored.n_releases,
-            pool=pool,
-            log_p=unpack_belief(stored.log_p.read(), pool.n_subsets),
-            secret=unpack_secret(stored.secret, pool.n_subsets),
-            balances=_balances(stored, pool.n_units),
+        marks, arrays, metadata, total, n_releases, log_p, secret, balances = read_record(
+            content, _PoolRecord
         )
-        return state, stored.marks
+        pool = Pool.from_arrays(arrays, metadata)
+        check_stored_belief(log_p, secret, pool.n_subsets)
+        if balances is not None:
+            _check_balances(balances, pool.n_units)
+        state = PoolState(
+            total=total,
+            n_releases=n_releases,
+            pool=pool,
+            log_p=log_p,
+            secret=secret,
+            balances=balances,
+        )
+        return state, marks
 
     def check_sample(self, opened: AccountOwner) -> None:
         n_subsets, sample = self.pool.n_subsets, opened.options.sample
@@ -303,50 +259,19 @@ class CoinState(SessionState):
         return replace(self, clocks=self.unpaid, unpaid=None)
 
     def to_bytes(self, marks: Marks) -> bytes:
-        before = self.unpaid
-        return pack_state(
-            COIN_VERSION,
-            _StoredCoins(
-                marks=marks,
-                total=self.total,
-                n_releases=self.n_releases,
-                key=self.key,
-                keep=self.coins.keep or 0.0,  # it has one: that of the session
-                clip=self.coins.clip,
-                has_units=self.has_units,
-                units=self.marks,
-                clocks=StoredArray.of(self.clocks.spent),
-                slack=self.clocks.slack,
-                unpaid=None if before is None else (StoredArray.of(before.spent), before.slack),
-            ),
-        )
+        return pack_state(COIN_VERSION, (marks, self))
 
-    @classmethod
-    def read(cls, content: bytes) -> tuple[Self, Marks]:
+    @staticmethod
+    def read(content: bytes) -> tuple[CoinState, Marks]:
         """Rebuild a state; refuse clocks that no session could have."""
-        stored = msgspec.msgpack.decode(content, type=_StoredCoins)
-        cap = stored.total.mu_squared
-        if cap is None:
-            raise ValueError("total")
-        clocks = _clocks(stored.clocks, stored.slack, cap)
-        unpaid = None if stored.unpaid is None else _clocks(*stored.unpaid, cap)
-        if unpaid is not None and not (unpaid.spent <= clocks.spent).all():
-            raise ValueError("clocks")
-        if len(stored.key) != KEY_BYTES:
+        marks, state = read_record(content, tuple[Marks, CoinState])
+        for clocks in (state.clocks, state.unpaid or state.clocks):
+            _check_clocks(clocks, state.total.mu_squared, state.clocks)
+        if len(state.key) != KEY_BYTES or state.coins.keep is None:
             raise ValueError("key")
-        if len(stored.units) != 16 * len(clocks.spent):
+        if len(state.marks) != MARK_BYTES * len(state.clocks.spent):
             raise ValueError("units")
-        state = cls(
-            total=stored.total,
-            n_releases=stored.n_releases,
-            key=stored.key,
-            coins=Coins(keep=stored.keep, clip=stored.clip),
-            has_units=stored.has_units,
-            marks=stored.units,
-            clocks=clocks,
-            unpaid=unpaid,
-        )
-        return state, stored.marks
+        return state, marks
 
     def check_sample(self, opened: AccountOwner) -> None:
         if opened.budget is not None:
@@ -374,32 +299,36 @@ _READERS: Final[dict[int, Callable[[bytes], tuple[SessionState, Marks]]]] = {
 }
 
 
-def _clocks(array: StoredArray, slack: float, cap: float) -> Clocks:
-    """Return stored clocks; refuse anything else."""
-    spent = array.read()
-    if spent.dtype != np.float64 or spent.ndim != 1 or not 0 <= slack <= SESSION_SLACK:
-        raise ValueError("clocks")
-    if not ((spent >= 0).all() and (spent <= cap).all()):
-        raise ValueError("clocks")
-    return Clocks(spent=spent, cap=cap, slack=slack)
+_PoolRecord = tuple[
+    Marks,
+    dict[str, npt.NDArray[Any]],
+    dict[str, Any],
+    Spent,
+    int,
+    Vector,
+    ReleaseSecret,
+    Balances | None,
+]
 
 
-def _balances(stored: _Stored, n_units: int) -> Balances | None:
-    """Return stored balances; refuse anything else."""
-    if stored.balances is None:
-        return None
-    balances = Balances(
-        per_unit=stored.balances.read(), advantage=stored.advantage, reserve=stored.reserve
-    )
-    full = Balances.begin(balances.advantage, 1).worst
+def _check_clocks(clocks: Clocks, cap: float | None, most: Clocks) -> None:
+    """Refuse clocks above ``most``, and others that no session could have."""
+    spent = clocks.spent
+    if spent.dtype != np.float64 or spent.shape != (len(most.spent),) or clocks.cap != cap:
+        raise ValueError("clocks")
+    if not 0 <= clocks.slack <= SESSION_SLACK or not ((spent >= 0) & (spent <= clocks.cap)).all():
+        raise ValueError("clocks")
+    if not (spent <= most.spent).all():
+        raise ValueError("clocks")
+
+
+def _check_balances(balances: Balances, n_units: int) -> None:
+    """Refuse balances that no session could have."""
+    full, per_unit = Balances.begin(balances.advantage, 1).worst, balances.per_unit
     if not 0 <= balances.reserve <= 1:
         raise ValueError("reserve")
-    if (
-        balances.per_unit.shape != (n_units,)
-        or not 0 <= balances.worst <= balances.per_unit.max() <= full
-    ):
+    if per_unit.shape != (n_units,) or not 0 <= balances.worst <= per_unit.max() <= full:
         raise ValueError("balances")
-    return balances
 
 
 class StateFile:
