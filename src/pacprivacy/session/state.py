@@ -265,13 +265,18 @@ class CoinState(SessionState):
     def read(content: bytes) -> tuple[CoinState, Marks]:
         """Rebuild a state; refuse clocks that no session could have."""
         marks, state = read_record(content, tuple[Marks, CoinState])
-        for clocks in (state.clocks, state.unpaid or state.clocks):
-            _check_clocks(clocks, state.total.mu_squared, state.clocks)
+        cap = state.total.mu_squared
+        if cap is None:
+            raise ValueError("total")
+        clocks = _checked_clocks(state.clocks, cap)
+        unpaid = None if state.unpaid is None else _checked_clocks(state.unpaid, cap)
+        if unpaid is not None and not (unpaid.spent <= clocks.spent).all():
+            raise ValueError("clocks")
         if len(state.key) != KEY_BYTES or state.coins.keep is None:
             raise ValueError("key")
         if len(state.marks) != MARK_BYTES * len(state.clocks.spent):
             raise ValueError("units")
-        return state, marks
+        return replace(state, clocks=clocks, unpaid=unpaid), marks
 
     def check_sample(self, opened: AccountOwner) -> None:
         if opened.budget is not None:
@@ -311,15 +316,14 @@ _PoolRecord = tuple[
 ]
 
 
-def _check_clocks(clocks: Clocks, cap: float | None, most: Clocks) -> None:
-    """Refuse clocks above ``most``, and others that no session could have."""
+def _checked_clocks(clocks: Clocks, cap: float) -> Clocks:
+    """Return stored clocks under the session's cap; refuse any that no session could have."""
     spent = clocks.spent
-    if spent.dtype != np.float64 or spent.shape != (len(most.spent),) or clocks.cap != cap:
+    if spent.dtype != np.float64 or spent.ndim != 1 or not 0 <= clocks.slack <= SESSION_SLACK:
         raise ValueError("clocks")
-    if not 0 <= clocks.slack <= SESSION_SLACK or not ((spent >= 0) & (spent <= clocks.cap)).all():
+    if not ((spent >= 0) & (spent <= cap)).all():
         raise ValueError("clocks")
-    if not (spent <= most.spent).all():
-        raise ValueError("clocks")
+    return replace(clocks, cap=cap)
 
 
 def _check_balances(balances: Balances, n_units: int) -> None:

@@ -1,7 +1,6 @@
 """A session with a ledger: the order of its writes, and how it goes on after a restart."""
 
 import copy
-import hashlib
 import os
 import pickle
 import re
@@ -15,7 +14,6 @@ from dataclasses import replace
 from pathlib import Path
 from typing import Any
 
-import msgspec
 import numpy as np
 import pytest
 
@@ -400,20 +398,6 @@ def test_a_state_that_others_can_read_is_refused(study: Path, mode: int) -> None
     state_path(study.parent).chmod(mode)
     with pytest.raises(SecretError, match=f"must be readable by its owner alone.*{mode:04o}"):
         begin(study)
-
-
-def test_a_state_with_the_old_name_of_gamma_opens(study: Path) -> None:
-    content = state_path(study.parent).read_bytes()
-    version, _, packed = msgspec.msgpack.decode(content)
-    stored = msgspec.msgpack.decode(packed)
-    stored["total"]["doubt"] = stored["total"].pop("gamma")
-    packed = msgspec.msgpack.encode(stored)
-    old = msgspec.msgpack.encode([version, hashlib.sha256(packed).digest(), packed])
-    state_path(study.parent).write_bytes(old)
-    assert old != content
-    with begin(study) as session:
-        assert session.spent.n_releases == 2
-        session.release(mean, pac.Information(0.125))
 
 
 @pytest.mark.parametrize(
