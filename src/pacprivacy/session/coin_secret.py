@@ -78,6 +78,7 @@ from pacprivacy.statistics import (
     CoinUnits,
     Statistic,
     SumStatistic,
+    refuse_obstacles,
     statistic_with_coins,
 )
 
@@ -478,6 +479,7 @@ class CoinSecret(SessionSecret):
     def _read(self, whole: Mechanism) -> CoinRecords:
         """Prepare a mechanism, and read what it needs of the records."""
         mechanism = whole.prepare(self.data)
+        refuse_obstacles(mechanism)
         descent = steps_of(mechanism, self.data, self._codes)
         if descent is None:
             return self._records(
