@@ -11,8 +11,6 @@ from functools import singledispatch
 from pathlib import Path
 from typing import Any, Final
 
-import numpy as np
-
 from pacprivacy._rounding import at_most
 from pacprivacy._system import read_regular
 from pacprivacy.errors import CertificateError
@@ -150,26 +148,6 @@ def read_certificate(path: str | Path) -> Any:
     """Return the certificate in a release file, or in a file of its own, as plain JSON types."""
     content = read_release(path)
     return content.get("certificate", content) if isinstance(content, dict) else content
-
-
-def plain_value(value: Any) -> Any:
-    """Turn a released value into JSON types: lists, numbers, text, dictionaries."""
-    if value is None or isinstance(value, str | int | float | bool):
-        return value
-    if isinstance(value, bytes):
-        return value.hex()
-    if isinstance(value, np.ndarray | np.generic):
-        return value.tolist()
-    if isinstance(value, dict):
-        return {str(key): plain_value(item) for key, item in value.items()}
-    if isinstance(value, tuple | list):
-        return [plain_value(item) for item in value]
-    if hasattr(value, "steps") and hasattr(value, "get_params"):
-        return {"estimator": "Pipeline", "steps": {n: plain_value(step) for n, step in value.steps}}
-    if hasattr(value, "get_params"):
-        fitted = {k: plain_value(v) for k, v in vars(value).items() if k.endswith("_")}
-        return {"estimator": type(value).__name__, "attributes": fitted}
-    return np.asarray(value).tolist()
 
 
 def readings_text(success: float) -> str:

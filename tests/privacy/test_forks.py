@@ -35,9 +35,8 @@ from pacprivacy.estimators import PrivatePredictor
 from pacprivacy.ledger import Ledger
 from pacprivacy.noise import calibrate
 from pacprivacy.noise.answers import AnswerNoise
-from pacprivacy.release import ReleaseCoins, ReleaseSecret
 from pacprivacy.sample import Balanced
-from pacprivacy.session import SampleOptions, SingleSession
+from pacprivacy.session import ReleaseCoins, ReleaseSecret, SampleOptions, SingleSession
 from pacprivacy.session.account import Account
 from pacprivacy.session.leases import Leases
 from pacprivacy.session.responder import Responder

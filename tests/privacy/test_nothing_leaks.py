@@ -21,7 +21,8 @@ from pacprivacy.mechanism import Mechanism
 from pacprivacy.noise import Boxed, calibrate
 from pacprivacy.noise.iid import N_RESERVE
 from pacprivacy.noise.plan import Observation
-from pacprivacy.release import Release, ReleaseSecret
+from pacprivacy.release import Release
+from pacprivacy.session import ReleaseSecret
 from pacprivacy.statistics import Mean
 
 ASSESS = importlib.import_module("pacprivacy.release.pool_certificate")

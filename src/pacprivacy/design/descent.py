@@ -45,9 +45,9 @@ from pacprivacy.mechanism import (
     subset_sums,
 )
 from pacprivacy.noise import NoisePlan, calibrate
-from pacprivacy.release import CertificateNoise, PoolCertificate, ReleaseSecret, open_parts_text
+from pacprivacy.release import CertificateNoise, PoolCertificate, open_parts_text
 from pacprivacy.sample import Pool, PoolStrategy
-from pacprivacy.session import DryRun, SampleOptions
+from pacprivacy.session import DryRun, ReleaseSecret, SampleOptions
 from pacprivacy.theory import membership_success
 
 Gradients: TypeAlias = Callable[[Vector], Matrix]

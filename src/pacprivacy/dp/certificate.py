@@ -11,7 +11,6 @@ from pacprivacy._certificates import (
     DP_SCHEMA,
     SHOWN_CHARACTERS,
     digest_of,
-    plain_value,
     read_certificate,
     readings_text,
     release_html,
@@ -31,6 +30,7 @@ from pacprivacy._values import (
     write_values,
 )
 from pacprivacy.errors import BudgetError, CertificateError
+from pacprivacy.mechanism import plain_value
 from pacprivacy.theory import success_for_epsilon
 
 Z_95: Final = 1.96  # standard deviations to either side of a 95 % interval

@@ -97,6 +97,7 @@ from pacprivacy.mechanism.structure import (
     flatten as flatten,
     node_type as node_type,
     node_value as node_value,
+    plain_value as plain_value,
     shown_name as shown_name,
     total_numbers as total_numbers,
 )

@@ -16,8 +16,16 @@ from pacprivacy._checks import LARGEST_OUTPUT, SMALLEST_RANGE, Matrix, Vector, c
 from pacprivacy.adversary import Candidates
 from pacprivacy.budget import Spent
 from pacprivacy.errors import BudgetError, PoolError
-from pacprivacy.noise.covariance import AxisFrame, isotropic, isotropic_max, proportional
-from pacprivacy.noise.plan import Kind, NoisePlan, PlanProblem, make_plan
+from pacprivacy.noise.plan import (
+    AxisFrame,
+    Kind,
+    NoisePlan,
+    PlanProblem,
+    isotropic,
+    isotropic_max,
+    make_plan,
+    proportional,
+)
 from pacprivacy.noise.rules import Rule, Terms
 from pacprivacy.theory import (
     information_slack_bound,

@@ -33,8 +33,14 @@ from pacprivacy.adversary import (
     membership_risk,
 )
 from pacprivacy.errors import BudgetError
-from pacprivacy.noise.covariance import Spread, log_det_of_points
-from pacprivacy.noise.plan import NoisePlan, PlanProblem, log_det_of_plan, make_plan
+from pacprivacy.noise.plan import (
+    NoisePlan,
+    PlanProblem,
+    Spread,
+    log_det_of_plan,
+    log_det_of_points,
+    make_plan,
+)
 from pacprivacy.noise.shapes import (
     COARSE_DRAWS,
     SAFETY_MARGIN_SD,

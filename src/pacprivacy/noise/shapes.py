@@ -29,9 +29,8 @@ from pacprivacy.adversary import (
     view_log_ratios,
 )
 from pacprivacy.errors import BudgetError
-from pacprivacy.noise.covariance import Spread, SpreadFrame, waterfill
 from pacprivacy.noise.lattice import Integers
-from pacprivacy.noise.plan import NoisePlan, make_plan
+from pacprivacy.noise.plan import NoisePlan, Spread, SpreadFrame, make_plan, waterfill
 
 PROBE_ELEMENTS = 1 << 23
 LINE_STEP = 0.05  # of the noise, for outputs of rank 1

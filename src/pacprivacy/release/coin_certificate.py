@@ -33,16 +33,14 @@ from pacprivacy.release.certificate import (
     Certificate,
     CertificateNoise,
     Positive,
+    Rows,
     Text,
+    budget_text,
     certificate_epsilon,
     fields_on_trust,
     on_trust,
-    refuse_field,
-)
-from pacprivacy.release.certificate_text import (
-    Rows,
-    budget_text,
     plural_text,
+    refuse_field,
     studied_text,
     who_text,
 )

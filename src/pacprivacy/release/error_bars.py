@@ -30,7 +30,6 @@ from typing import Any, Final, Literal, NamedTuple, Self, TypeAlias
 import numpy as np
 import scipy
 
-from pacprivacy._certificates import plain_value
 from pacprivacy._checks import (
     LARGEST_OUTPUT,
     SMALLEST_RANGE,
@@ -48,7 +47,7 @@ from pacprivacy.errors import (
     NoisyWarning,
     PacPrivacyError,
 )
-from pacprivacy.mechanism import Mechanism, Structure, flatten, node_value, shown_name
+from pacprivacy.mechanism import Mechanism, Structure, flatten, node_value, plain_value, shown_name
 from pacprivacy.noise import NoisePlan
 from pacprivacy.release.bundle import Record
 from pacprivacy.sample import Pool

@@ -29,17 +29,15 @@ from pacprivacy.release.certificate import (
     Certificate,
     CertificateNoise,
     Positive,
+    Rows,
     Text,
     certificate_epsilon,
-    on_trust,
-    refuse_field,
-)
-from pacprivacy.release.certificate_text import (
-    Rows,
     not_promised_text,
+    on_trust,
     open_parts_text,
     pool_rows,
     promise_text,
+    refuse_field,
 )
 from pacprivacy.sample import Pool
 from pacprivacy.theory import Estimate, membership_success, posterior_success

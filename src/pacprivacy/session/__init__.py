@@ -23,6 +23,8 @@ from pacprivacy.session.responder import Reply as Reply, Responder as Responder
 from pacprivacy.session.secret import (
     Odometer as Odometer,
     Plan as Plan,
+    ReleaseCoins as ReleaseCoins,
+    ReleaseSecret as ReleaseSecret,
     SampleOptions as SampleOptions,
 )
 from pacprivacy.session.session import Session as Session, SingleSession as SingleSession

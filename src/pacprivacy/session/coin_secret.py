@@ -67,6 +67,8 @@ from pacprivacy.session.secret import (
     Plan,
     Price,
     Purse,
+    ReleaseCoins,
+    ReleaseSampler,
     Request,
     SampleOptions,
     SessionSecret,
@@ -340,7 +342,7 @@ class CoinSecret(SessionSecret):
         self.keep = coins.resolve(self.n_units)
         self._roster: Roster | None = None
         self._key: bytes | None = None
-        self._held: releasing.ReleaseCoins | None = None
+        self._held: ReleaseCoins | None = None
 
     def _check_coins(self) -> None:
         if self._coins.rows_per_unit is not None:
@@ -363,7 +365,7 @@ class CoinSecret(SessionSecret):
 
     def draw(self, source: BitSource, *, first: int = 0) -> None:
         if self._held is None:
-            self._held = releasing.ReleaseCoins(self._toss(source))
+            self._held = ReleaseCoins(self._toss(source))
 
     def _toss(self, source: BitSource) -> Mask:
         if self._key is None:
@@ -375,9 +377,7 @@ class CoinSecret(SessionSecret):
             self._ids = tuple(b"n%d" % i for i in range(self.n_units))
         return self._ids
 
-    def observe(
-        self, sampler: releasing.ReleaseSampler[Mask, Observed], source: BitSource
-    ) -> Observed:
+    def observe(self, sampler: ReleaseSampler[Mask, Observed], source: BitSource) -> Observed:
         assert self._held is not None  # drawn before its charge was booked
         return self._held.observe(sampler, source)
 

@@ -46,6 +46,8 @@ from pacprivacy.session.secret import (
     Odometer,
     Plan,
     Purse,
+    ReleaseSampler,
+    ReleaseSecret,
     Request,
     SessionSecret,
     Share,
@@ -97,7 +99,7 @@ class HeldCandidate(HeldSecret):
 
     def __init__(self, pool: Pool | None = None) -> None:
         self.pool: Pool | None = None
-        self.secret: releasing.ReleaseSecret | None = None
+        self.secret: ReleaseSecret | None = None
         if pool is not None:
             self.begin(pool)
 
@@ -113,11 +115,9 @@ class HeldCandidate(HeldSecret):
     def draw(self, source: BitSource, *, first: int = 0) -> None:
         assert self.pool is not None  # drawn before anything is calibrated
         if self.secret is None:
-            self.secret = releasing.ReleaseSecret(self.pool.n_subsets, source, first=first)
+            self.secret = ReleaseSecret(self.pool.n_subsets, source, first=first)
 
-    def observe(
-        self, sampler: releasing.ReleaseSampler[int, Observed], source: BitSource
-    ) -> Observed:
+    def observe(self, sampler: ReleaseSampler[int, Observed], source: BitSource) -> Observed:
         assert self.secret is not None  # drawn before its charge was booked
         return self.secret.observe(sampler, source)
 

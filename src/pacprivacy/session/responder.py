@@ -36,10 +36,9 @@ from pacprivacy.noise import (
     plan_answer,
     usable_answer_nats,
 )
-from pacprivacy.release import ReleaseSecret
 from pacprivacy.sample import Pool
 from pacprivacy.session.pool_secret import HeldCandidate
-from pacprivacy.session.secret import Odometer, SecretHolder, SpendLog
+from pacprivacy.session.secret import Odometer, ReleaseSecret, SecretHolder, SpendLog
 from pacprivacy.theory import binary_entropy
 
 Labels = npt.NDArray[np.integer]

@@ -15,12 +15,23 @@ from abc import ABC, abstractmethod
 from collections.abc import Callable
 from dataclasses import dataclass, field, replace
 from pathlib import Path
-from typing import TYPE_CHECKING, Any, ClassVar, Final, NamedTuple, NoReturn, TypeAlias, TypeVar
+from typing import (
+    TYPE_CHECKING,
+    Any,
+    ClassVar,
+    Final,
+    NamedTuple,
+    NoReturn,
+    Protocol,
+    Self,
+    TypeAlias,
+    TypeVar,
+)
 
 import numpy as np
 
-from pacprivacy._checks import Vector, as_told, freeze
-from pacprivacy._random import BitSource, ProcessBound, coerce_seed
+from pacprivacy._checks import Mask, Vector, as_told, freeze
+from pacprivacy._random import BitSource, ProcessBound, coerce_seed, uniform_below
 from pacprivacy._rounding import at_most, percent_at_most
 from pacprivacy.adversary import Balances, Belief, Clocks
 from pacprivacy.budget import BLIND, AnyBudget, Spent
@@ -28,7 +39,7 @@ from pacprivacy.errors import BudgetError, SecretError
 from pacprivacy.mechanism import Data, Mechanism, coerce_data, split_data_units
 from pacprivacy.noise import AnyRule
 from pacprivacy.queries import QueryMechanism
-from pacprivacy.release import Certificate, CuratorBundle, ErrorBars, ReleaseSampler
+from pacprivacy.release import Certificate, CuratorBundle, ErrorBars
 from pacprivacy.sample import Coins, Pool, PoolStrategy
 from pacprivacy.simulation import Outputs
 
@@ -39,9 +50,80 @@ if TYPE_CHECKING:
     from pacprivacy.session.state import SessionState
 
 Observed = TypeVar("Observed")
+Secret_contra = TypeVar("Secret_contra", contravariant=True)
+Observed_co = TypeVar("Observed_co", covariant=True)
 Accounts: TypeAlias = Balances | Clocks  # what every unit may still lose, or has paid
 Receipt: TypeAlias = "Reservation"
 LEARNED: Final = "Learned in this run (for the curator)"
+
+
+# --- the secret itself --------------------------------------------------------------------------
+
+
+class ReleaseSampler(Protocol[Secret_contra, Observed_co]):
+    """Something that draws a release, given the secret: a candidate's index, or the coins."""
+
+    def observe(self, secret: Secret_contra, source: BitSource, /) -> Observed_co:
+        """Draw the noise around the value of the secret sample."""
+        ...
+
+
+class ReleaseSecret(ProcessBound):
+    """The index of the subset that is really used. It cannot be printed, copied or forked."""
+
+    __slots__ = ("_index", "_n_subsets")
+    KIND = "the secret"
+    INSTEAD = "Save the release, not the session."
+
+    def __init__(self, n_subsets: int, source: BitSource, *, first: int = 0) -> None:
+        self._index = first + uniform_below(source, n_subsets - first)
+        self._n_subsets = n_subsets
+
+    def __repr__(self) -> str:
+        return f"Secret(one of {self._n_subsets})"
+
+    @property
+    def n_subsets(self) -> int:
+        """Number of candidates; public."""
+        return self._n_subsets
+
+    def to_storage(self) -> int:
+        """Return the index, for the session's own file (mode 0600) and nothing else."""
+        self.check_process()
+        return self._index
+
+    @classmethod
+    def from_storage(cls, index: int, n_subsets: int) -> Self:
+        """Rebuild the secret of a session that goes on."""
+        if not 0 <= index < n_subsets:
+            raise SecretError("the stored secret must be of this pool. Restore the session's file.")
+        secret = cls.__new__(cls)
+        secret._index, secret._n_subsets = index, n_subsets
+        return secret
+
+    def observe(self, plan: ReleaseSampler[int, Observed_co], source: BitSource) -> Observed_co:
+        """Draw the noise around the secret's output; refuse in a fork."""
+        self.check_process()
+        return plan.observe(self._index, source)
+
+
+class ReleaseCoins(ProcessBound):
+    """Who is really used. It cannot be printed, copied or forked."""
+
+    __slots__ = ("_kept",)
+    KIND = "the secret"
+    INSTEAD = "Save the release, not the session."
+
+    def __init__(self, kept: Mask) -> None:
+        self._kept = kept
+
+    def __repr__(self) -> str:
+        return f"Coins(of {len(self._kept)} units)"
+
+    def observe(self, plan: ReleaseSampler[Mask, Observed_co], source: BitSource) -> Observed_co:
+        """Draw the noise around the sums of the used units; refuse in a fork."""
+        self.check_process()
+        return plan.observe(self._kept, source)
 
 
 # --- a release, from request to plan ------------------------------------------------------------
@@ -245,7 +327,7 @@ def check_levels(levels: int | None, default: int) -> int:
     return int(count)
 
 
-# --- the secret ---------------------------------------------------------------------------------
+# --- what a session asks of a secret ------------------------------------------------------------
 
 
 class HeldSecret(ABC):

@@ -28,9 +28,8 @@ from pacprivacy._system import open_regular, write_atomically
 from pacprivacy.adversary import SESSION_SLACK, Balances, Clocks, session_cap
 from pacprivacy.budget import AnyBudget, Spent, budget_limits
 from pacprivacy.errors import BudgetError, LedgerError, PacPrivacyError, PoolError, SecretError
-from pacprivacy.release import ReleaseSecret
 from pacprivacy.sample import KEY_BYTES, MARK_BYTES, Coins, Pool
-from pacprivacy.session.secret import SampleOptions
+from pacprivacy.session.secret import ReleaseSecret, SampleOptions
 
 Parsed = TypeVar("Parsed")
 POOL_VERSION: Final = 7

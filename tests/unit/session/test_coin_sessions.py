@@ -28,7 +28,7 @@ from pacprivacy.errors import (
     SecretError,
 )
 from pacprivacy.ledger import Ledger
-from pacprivacy.release import ReleaseCoins
+from pacprivacy.session import ReleaseCoins
 from pacprivacy.session.account import Account
 from pacprivacy.session.coin_secret import CoinSecret
 from pacprivacy.session.state import CoinState, SessionState, StateFile

@@ -33,7 +33,7 @@ from pacprivacy.errors import (
 from pacprivacy.ledger import Ledger
 from pacprivacy.mechanism import Mechanism
 from pacprivacy.queries import QuerySums
-from pacprivacy.release import ReleaseSecret
+from pacprivacy.session import ReleaseSecret
 from pacprivacy.session.account import Account, account_digest
 from pacprivacy.session.coin_secret import CoinSecret
 from pacprivacy.session.state import Marks, SessionState, StateFile
