@@ -8,16 +8,15 @@ its influence, used or left out; a single release has none: its terms follow fro
 from __future__ import annotations
 
 import math
-from collections.abc import Callable
 from dataclasses import dataclass, field, replace
-from typing import Any, Final, NamedTuple
+from typing import Any, Final
 
 import numpy as np
 import numpy.typing as npt
 
 from pacprivacy import release as releasing
 from pacprivacy._checks import Mask, Vector
-from pacprivacy._random import BitSource, coerce_seed
+from pacprivacy._random import BitSource, ProcessBound, coerce_seed
 from pacprivacy._rounding import at_least
 from pacprivacy.adversary import (
     SESSION_SLACK,
@@ -38,9 +37,9 @@ from pacprivacy.errors import (
 )
 from pacprivacy.mechanism import Data, Mechanism, steps_of
 from pacprivacy.queries import QuerySums, Tables
-from pacprivacy.release import CoinSession
 from pacprivacy.sample import (
     KEY_BYTES,
+    MARK_BYTES,
     Coins,
     Roster,
     check_exact_ids,
@@ -54,6 +53,7 @@ from pacprivacy.session.coin_release import (
     Codes,
     CoinRecords,
     CoinReleasePlan,
+    CoinTerms,
     DeclaredRecords,
     DescentRecords,
     SumRecords,
@@ -61,20 +61,27 @@ from pacprivacy.session.coin_release import (
 from pacprivacy.session.refinement import CoinRefinement
 from pacprivacy.session.secret import (
     Accounts,
-    Cost,
     Observed,
     Odometer,
     Plan,
     Price,
     Purse,
-    ReleaseCoins,
     ReleaseSampler,
     Request,
     SampleOptions,
     SessionSecret,
     Share,
 )
-from pacprivacy.session.state import CoinState, SessionState
+from pacprivacy.session.state import (
+    STATE_READERS,
+    AccountOwner,
+    Marks,
+    SessionState,
+    other_total,
+    other_units,
+    pack_state,
+    read_record,
+)
 from pacprivacy.statistics import (
     AveragedStatistic,
     CoinUnits,
@@ -85,96 +92,10 @@ from pacprivacy.statistics import (
 )
 
 LEDGER_STEP: Final = 1e-11  # more than the ledger rounds a charge up
+COIN_VERSION: Final = 8  # of the file
 CROWD: Final = 10  # units that must be able to pay for a release
 LEAST_INFLUENCE: Final = 1e-4  # of a release; below it the budget is used up
-_ROUND_UP: Final = 1 + 2.0**-48
 _ROUNDING_SHARE: Final = 2.0**-40  # of an influence: what squares and roots of it may be off
-
-
-class CoinPayment(NamedTuple):
-    """Cost of a release; in a session also its place there."""
-
-    cost: Cost
-    session: CoinSession | None = None
-
-
-@dataclass(frozen=True, slots=True, kw_only=True, eq=False)
-class CoinTerms:
-    """What a release may spend, and whose coins they are.
-
-    ``parameter`` is the influence that a unit may have, ``allowed`` that of every unit of the
-    table where there is an ``account``. ``prepaid`` is what a query of a principal has paid, with
-    the slack that its noise may have.
-    """
-
-    coins: CoinUnits
-    budget: Membership
-    parameter: float
-    simulate: bool
-    before: Spent
-    account: CoinAccount | None = field(default=None, repr=False)
-    allowed: Vector | None = field(default=None, repr=False)
-    prepaid: tuple[CoinPayment, float] | None = field(default=None, repr=False)
-
-    def charge(self, parameter: float | None = None) -> Spent:
-        """Return the cost of the unit of the largest influence."""
-        largest = self.parameter if parameter is None else parameter
-        return Spent(n_releases=1, mu_squared=largest**2)
-
-    def pay(self, charges: Vector, slack: float) -> CoinPayment:
-        """Return what a release costs, given the charges of the table's units.
-
-        Guarantee
-        ---------
-        Claim C-16. In a session they go to the clocks of these units, wherever those are.
-        Claim K-2. The ledger is charged what the busiest clock gains; the largest payment of a unit
-        where the owner's own limit is below the cap, as others fill clocks too.
-        """
-        account = self.account
-        if account is None or self.allowed is None:
-            return CoinPayment(cost=Cost(charge=self.charge(), before=self.before))
-        if self.prepaid is not None:
-            payment, most = self.prepaid
-            if slack > most:
-                raise BudgetExceededError("a query must have fewer cells for its budget.")
-            return payment
-        clocks = account.clocks.after(account.roster.spread(charges), slack)
-        charge = self.charge(float(charges.max(initial=0.0)) * _ROUND_UP)
-        if not account.pays_largest:
-            gained = max(0.0, clocks.busiest - account.clocks.busiest)
-            charge = Spent(n_releases=1, mu_squared=gained)
-        session = CoinSession(
-            total=account.purse.total,
-            before=account.purse.spent,
-            charge=charge,
-            clocks=account.clocks.spent[account.roster.places],
-            allowed=self.allowed,
-            absent=account.roster.largest_absent(account.clocks.spent),
-            data_digest=account.data_digest,
-        )
-        cost = Cost(
-            charge=charge, before=self.before, accounts_before=account.clocks, accounts=clocks
-        )
-        return CoinPayment(cost=cost, session=session)
-
-    def price(self) -> Price:
-        """Return what a query of a principal pays before its rows are read, answered or not.
-
-        Guarantee
-        ---------
-        Claim Q-4. Every unit of the table pays all that the query may cost it.
-        """
-        assert self.account is not None  # of a session
-        assert self.allowed is not None  # of a session
-        total = self.account.purse.total.mu_squared
-        assert total is not None  # a session limits something
-        slack = SESSION_SLACK * self.parameter**2 / total
-        payment = self.pay(self.allowed, slack)
-        assert payment.session is not None  # of a session
-        charge = self.charge()
-        paid = payment._replace(session=replace(payment.session, charge=charge))
-        prepaid = replace(self, prepaid=(paid, slack))
-        return Price(charge=charge, accounts=payment.cost.accounts, terms=prepaid)
 
 
 def single_terms(request: Request, coins: CoinUnits, before: Spent, *, simulate: bool) -> CoinTerms:
@@ -310,6 +231,111 @@ def _check_ledger(purse: Purse) -> None:
         )
 
 
+@dataclass(frozen=True, slots=True, kw_only=True, eq=False, repr=False)
+class CoinState(SessionState):
+    """State of a session with coins: the key of the coins, and every unit's clock.
+
+    ``marks`` are 16 bytes for each unit that the session has met, in the order of ``clocks``.
+    ``unpaid`` are the clocks before the charge of a release that is about to be reserved.
+    """
+
+    key: bytes
+    coins: Coins
+    has_units: bool
+    marks: bytes
+    clocks: Clocks
+    unpaid: Clocks | None = None
+
+    @property
+    def may_grow(self) -> bool:
+        """Whether units have names, so that they can be recognised in another table."""
+        return self.has_units
+
+    @property
+    def is_complete(self) -> bool:
+        """Clocks have paid for the release before it is drawn, and there is no belief."""
+        return True
+
+    def settled(self, upcoming: str, *, paid: bool) -> SessionState:
+        """Return the state with the clocks from before a release that was never reserved."""
+        if not upcoming:
+            return self
+        if paid or self.unpaid is None:
+            return replace(self, n_releases=self.n_releases + paid, unpaid=None)
+        return replace(self, clocks=self.unpaid, unpaid=None)
+
+    def to_bytes(self, marks: Marks) -> bytes:
+        return pack_state(COIN_VERSION, (marks, self))
+
+    @staticmethod
+    def read(content: bytes) -> tuple[CoinState, Marks]:
+        """Rebuild a state; refuse clocks that no session could have."""
+        marks, state = read_record(content, tuple[Marks, CoinState])
+        cap = state.total.mu_squared
+        if cap is None:
+            raise ValueError("total")
+        clocks = _checked_clocks(state.clocks, cap)
+        unpaid = None if state.unpaid is None else _checked_clocks(state.unpaid, cap)
+        if unpaid is not None and not (unpaid.spent <= clocks.spent).all():
+            raise ValueError("clocks")
+        if len(state.key) != KEY_BYTES or state.coins.keep is None:
+            raise ValueError("key")
+        if len(state.marks) != MARK_BYTES * len(state.clocks.spent):
+            raise ValueError("units")
+        return replace(state, clocks=clocks, unpaid=unpaid), marks
+
+    def check_sample(self, opened: AccountOwner) -> None:
+        if opened.budget is not None:
+            level = budget_limits(opened.budget).success_level
+            if level is None or session_cap(level) != self.total.mu_squared:
+                raise other_total()
+        sample = opened.options.sample
+        if sample is not None and not isinstance(sample, Coins):
+            raise PoolError(
+                "sample must be of the kind that the session began with, coins; got a pool. Leave "
+                "it out."
+            )
+        if sample is not None and sample.keep not in (None, self.coins.keep):
+            raise PoolError(
+                f"keep must be that of the session, {self.coins.keep:g}; got "
+                f"{sample.keep:g}. Leave it out."
+            )
+        if not opened.has_tables and (opened.options.units is not None) != self.has_units:
+            raise other_units()
+
+
+def _checked_clocks(clocks: Clocks, cap: float) -> Clocks:
+    """Return stored clocks under the session's cap; refuse any that no session could have."""
+    spent = clocks.spent
+    if spent.dtype != np.float64 or spent.ndim != 1 or not 0 <= clocks.slack <= SESSION_SLACK:
+        raise ValueError("clocks")
+    if not ((spent >= 0) & (spent <= cap)).all():
+        raise ValueError("clocks")
+    return replace(clocks, cap=cap)
+
+
+STATE_READERS[COIN_VERSION] = CoinState.read
+
+
+class ReleaseCoins(ProcessBound):
+    """Who is really used. It cannot be printed, copied or forked."""
+
+    __slots__ = ("_kept",)
+    KIND = "the secret"
+    INSTEAD = "Save the release, not the session."
+
+    def __init__(self, kept: Mask) -> None:
+        self._kept = kept
+
+    def __repr__(self) -> str:
+        return f"Coins(of {len(self._kept)} units)"
+
+    def observe(self, plan: ReleaseSampler[Mask, Observed], source: BitSource) -> Observed:
+        """Draw the noise around the sums of the used units; refuse in a fork."""
+        self.check_process()
+        return plan.observe(self._kept, source)
+
+
 class CoinSecret(SessionSecret):
     """The coins of all units, by a key that is stored, and a clock for every unit.
 
@@ -323,11 +349,6 @@ class CoinSecret(SessionSecret):
     def __init__(
         self, data: Data, options: SampleOptions, coins: Coins, *, data_digest: str = ""
     ) -> None:
-        if options.are_for_pools:
-            raise PoolError(
-                "n_subsets, n_jobs and backend must be left out where every unit has a coin; got "
-                "one of them. Use a pool: sample=pac.Balanced()."
-            )
         self.data, self.seed = data, coerce_seed(options.rng)
         self._coins, self._simulate, self._data_digest = coins, options.simulate, data_digest
         self._check_coins()
@@ -452,10 +473,10 @@ class CoinSecret(SessionSecret):
             return Spent()
         return Spent(mu_squared=session_cap(coin_success(budget)))
 
-    def measure(self, request: Request, read_purse: Callable[[], Purse]) -> CoinRecords:
+    def measure(self, request: Request, purse: Purse, notes: tuple[str, ...]) -> CoinRecords:
         """Read what every unit changes; refuse more than is left before the records are read."""
         _refuse_pool_options(request)
-        self._terms(request, read_purse())
+        self._terms(request, purse)
         return self._read(request.mechanism)
 
     def plan(self, request: Request, measured: CoinRecords, purse: Purse) -> CoinReleasePlan:

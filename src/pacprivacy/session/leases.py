@@ -33,12 +33,12 @@ from pacprivacy.session.account import (
     account_limits,
     open_ledger,
 )
+from pacprivacy.session.pool_secret import check_stored_belief
 from pacprivacy.session.responder import ResponderState
 from pacprivacy.session.secret import SpendLog
 from pacprivacy.session.state import (
     SessionState,
     StateFile,
-    check_stored_belief,
     pack_state,
     read_record,
     unpack_state,

@@ -8,13 +8,14 @@ from __future__ import annotations
 
 from collections.abc import Callable
 from dataclasses import dataclass, field, replace
-from typing import Any, Final, TypeAlias
+from typing import Any, Final, Self, TypeAlias
 
 import numpy as np
+import numpy.typing as npt
 
 from pacprivacy import adversary, release as releasing
-from pacprivacy._checks import Vector
-from pacprivacy._random import BitSource, public_generator
+from pacprivacy._checks import Vector, check_log_belief
+from pacprivacy._random import BitSource, ProcessBound, public_generator, uniform_below
 from pacprivacy._system import begin, single_threaded
 from pacprivacy.adversary import RESERVE, Balances, balance_advantage
 from pacprivacy.budget import (
@@ -26,7 +27,7 @@ from pacprivacy.budget import (
     budget_limits,
     budget_needs_pool,
 )
-from pacprivacy.errors import BudgetError, BudgetExceededError
+from pacprivacy.errors import BudgetError, BudgetExceededError, PoolError, SecretError
 from pacprivacy.noise import (
     AnyRule,
     NoisePlan,
@@ -35,7 +36,7 @@ from pacprivacy.noise import (
     calibrate,
     check_rule_feasible,
 )
-from pacprivacy.sample import Pool
+from pacprivacy.sample import Coins, Pool
 from pacprivacy.session.dry_run import DryRun, dry_run_information
 from pacprivacy.session.refinement import PoolRefinement
 from pacprivacy.session.secret import (
@@ -47,13 +48,30 @@ from pacprivacy.session.secret import (
     Plan,
     Purse,
     ReleaseSampler,
-    ReleaseSecret,
     Request,
     SessionSecret,
     Share,
 )
-from pacprivacy.session.state import PoolState, SessionState
+from pacprivacy.session.state import (
+    STATE_READERS,
+    AccountOwner,
+    Marks,
+    SessionState,
+    Storable,
+    other_total,
+    other_units,
+    pack_state,
+    read_record,
+)
 from pacprivacy.simulation import PROVING, SEARCHING, WRITING, Outputs, scale_run_outputs
+
+ROUNDING: Final = 1e-9
+MARGIN: Final = (
+    1e-5  # a ledger rounds every charge up; balances are squares, where less would be lost
+)
+UNASKED: Final = 0.25  # part of the reserve for a release that says nothing about membership
+POOL_VERSION: Final = 7  # of the file
+_INDEX_BYTES: Final = 8  # of the secret, whatever it is
 
 
 @dataclass(frozen=True, slots=True, kw_only=True, eq=False)
@@ -90,6 +108,139 @@ class PoolPlan(Plan):
 
     def value_of(self, observed: Observation) -> Any:
         return self.outputs.restore(self.noise.value_of(observed))
+
+
+class ReleaseSecret(ProcessBound, Storable):
+    """The index of the subset that is really used. It cannot be printed, copied or forked."""
+
+    __slots__ = ("_index", "_n_subsets")
+    KIND = "the secret"
+    INSTEAD = "Save the release, not the session."
+
+    def __init__(self, n_subsets: int, source: BitSource, *, first: int = 0) -> None:
+        self._index = first + uniform_below(source, n_subsets - first)
+        self._n_subsets = n_subsets
+
+    def __repr__(self) -> str:
+        return f"Secret(one of {self._n_subsets})"
+
+    @property
+    def n_subsets(self) -> int:
+        """Number of candidates; public."""
+        return self._n_subsets
+
+    def to_storage(self) -> int:
+        """Return the index, for the session's own file (mode 0600) and nothing else."""
+        self.check_process()
+        return self._index
+
+    @classmethod
+    def from_storage(cls, index: int, n_subsets: int) -> Self:
+        """Rebuild the secret of a session that goes on."""
+        if not 0 <= index < n_subsets:
+            raise SecretError("the stored secret must be of this pool. Restore the session's file.")
+        secret = cls.__new__(cls)
+        secret._index, secret._n_subsets = index, n_subsets
+        return secret
+
+    def to_content(self) -> bytes:
+        numbers = (self.to_storage(), self._n_subsets)
+        return b"".join(number.to_bytes(_INDEX_BYTES, "little") for number in numbers)
+
+    @classmethod
+    def from_content(cls, content: bytes) -> Self:
+        index, n_subsets = np.frombuffer(content, dtype="<u8").tolist()
+        return cls.from_storage(index, n_subsets)
+
+    def observe(self, plan: ReleaseSampler[int, Observed], source: BitSource) -> Observed:
+        """Draw the noise around the secret's output; refuse in a fork."""
+        self.check_process()
+        return plan.observe(self._index, source)
+
+
+def check_stored_belief(log_p: Vector, secret: ReleaseSecret, n_subsets: int) -> None:
+    """Refuse a belief or a secret of another pool, and a belief that is changed on reading."""
+    if secret.n_subsets != n_subsets:
+        raise ValueError("secret")
+    if not np.allclose(log_p, check_log_belief(log_p, n_subsets), rtol=0, atol=1e-9):
+        raise ValueError("the probabilities do not add up to one")
+
+
+_PoolRecord = tuple[
+    Marks,
+    dict[str, npt.NDArray[Any]],
+    dict[str, Any],
+    Spent,
+    int,
+    Vector,
+    ReleaseSecret,
+    Balances | None,
+]
+
+
+@dataclass(frozen=True, slots=True, kw_only=True, eq=False, repr=False)
+class PoolState(SessionState):
+    """State of a session with a pool."""
+
+    pool: Pool
+    log_p: Vector
+    secret: ReleaseSecret
+    balances: Balances | None = None
+
+    def to_bytes(self, marks: Marks) -> bytes:
+        record = (self.total, self.n_releases, self.log_p, self.secret, self.balances)
+        return pack_state(POOL_VERSION, (marks, *self.pool.to_arrays(), *record))
+
+    @staticmethod
+    def read(content: bytes) -> tuple[PoolState, Marks]:
+        """Rebuild a state."""
+        marks, arrays, metadata, total, n_releases, log_p, secret, balances = read_record(
+            content, _PoolRecord
+        )
+        pool = Pool.from_arrays(arrays, metadata)
+        check_stored_belief(log_p, secret, pool.n_subsets)
+        if balances is not None:
+            _check_balances(balances, pool.n_units)
+        state = PoolState(
+            total=total,
+            n_releases=n_releases,
+            pool=pool,
+            log_p=log_p,
+            secret=secret,
+            balances=balances,
+        )
+        return state, marks
+
+    def check_sample(self, opened: AccountOwner) -> None:
+        n_subsets, sample = self.pool.n_subsets, opened.options.sample
+        if isinstance(sample, Coins):
+            raise PoolError(
+                "sample must be of the kind that the session began with, a pool; got coins. Leave "
+                "it out."
+            )
+        if opened.budget is not None and budget_limits(opened.budget, n_subsets) != self.total:
+            raise other_total()
+        is_other = isinstance(sample, Pool) and sample.digest() != self.pool.digest()
+        if is_other or opened.options.n_subsets not in (None, n_subsets):
+            raise PoolError(
+                f"sample must be the one that the session began with, of {n_subsets} "
+                f"subsets; got another. Leave out sample and n_subsets."
+            )
+        has_units = self.pool.row_units is not None
+        if not isinstance(sample, Pool) and (opened.options.units is not None) != has_units:
+            raise other_units()
+
+
+def _check_balances(balances: Balances, n_units: int) -> None:
+    """Refuse balances that no session could have."""
+    full, per_unit = Balances.begin(balances.advantage, 1).worst, balances.per_unit
+    if not 0 <= balances.reserve <= 1:
+        raise ValueError("reserve")
+    if per_unit.shape != (n_units,) or not 0 <= balances.worst <= per_unit.max() <= full:
+        raise ValueError("balances")
+
+
+STATE_READERS[POOL_VERSION] = PoolState.read
 
 
 class HeldCandidate(HeldSecret):
@@ -186,13 +337,6 @@ class Calibration:
 
 
 Calibrate: TypeAlias = Callable[[AnyBudget, Calibration], NoisePlan]
-
-
-ROUNDING: Final = 1e-9
-MARGIN: Final = (
-    1e-5  # a ledger rounds every charge up; balances are squares, where less would be lost
-)
-UNASKED: Final = 0.25  # part of the reserve for a release that says nothing about membership
 
 
 @dataclass(frozen=True, slots=True, kw_only=True, eq=False)
@@ -312,19 +456,18 @@ class PoolSecret(HeldCandidate, SessionSecret):
 
     # --- the work up to the draw ----------------------------------------------------------------
 
-    def measure(self, request: Request, read_purse: Callable[[], Purse]) -> Evaluated:
-        """Draw the pool if there is none, and run a mechanism on every candidate.
-
-        More than is left is refused before it runs. The purse is read after the pool is drawn: the
-        total may depend on its size.
-        """
+    def settle(self, request: Request) -> tuple[str, ...]:
+        """Draw the pool if there is none; return notes on its size."""
         self._check_rule(request)
         pool, notes = self.dry_run.draw(
             request.mechanism, request.budget, rule=request.rule, checkpoint=request.checkpoint
         )
         if self.pool is None:
             self.begin(pool)
-        purse = read_purse()
+        return notes
+
+    def measure(self, request: Request, purse: Purse, notes: tuple[str, ...]) -> Evaluated:
+        """Run a mechanism on every candidate; refuse more than is left before it runs."""
         if not self._has_begun:
             self.balances, self._has_begun = self._first_balances(purse), True
         self._share(request, purse)

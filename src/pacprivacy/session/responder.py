@@ -37,8 +37,8 @@ from pacprivacy.noise import (
     usable_answer_nats,
 )
 from pacprivacy.sample import Pool
-from pacprivacy.session.pool_secret import HeldCandidate
-from pacprivacy.session.secret import Odometer, ReleaseSecret, SecretHolder, SpendLog
+from pacprivacy.session.pool_secret import HeldCandidate, ReleaseSecret
+from pacprivacy.session.secret import Odometer, SecretHolder, SpendLog
 from pacprivacy.theory import binary_entropy
 
 Labels = npt.NDArray[np.integer]

@@ -23,19 +23,18 @@ from typing import (
     NamedTuple,
     NoReturn,
     Protocol,
-    Self,
     TypeAlias,
     TypeVar,
 )
 
 import numpy as np
 
-from pacprivacy._checks import Mask, Vector, as_told, freeze
-from pacprivacy._random import BitSource, ProcessBound, coerce_seed, uniform_below
+from pacprivacy._checks import Vector, as_told, freeze
+from pacprivacy._random import BitSource, ProcessBound, coerce_seed
 from pacprivacy._rounding import at_most, percent_at_most
 from pacprivacy.adversary import Balances, Belief, Clocks
 from pacprivacy.budget import BLIND, AnyBudget, Spent
-from pacprivacy.errors import BudgetError, SecretError
+from pacprivacy.errors import BudgetError, PoolError, SecretError
 from pacprivacy.mechanism import Data, Mechanism, coerce_data, split_data_units
 from pacprivacy.noise import AnyRule
 from pacprivacy.queries import QueryMechanism
@@ -66,64 +65,6 @@ class ReleaseSampler(Protocol[Secret_contra, Observed_co]):
     def observe(self, secret: Secret_contra, source: BitSource, /) -> Observed_co:
         """Draw the noise around the value of the secret sample."""
         ...
-
-
-class ReleaseSecret(ProcessBound):
-    """The index of the subset that is really used. It cannot be printed, copied or forked."""
-
-    __slots__ = ("_index", "_n_subsets")
-    KIND = "the secret"
-    INSTEAD = "Save the release, not the session."
-
-    def __init__(self, n_subsets: int, source: BitSource, *, first: int = 0) -> None:
-        self._index = first + uniform_below(source, n_subsets - first)
-        self._n_subsets = n_subsets
-
-    def __repr__(self) -> str:
-        return f"Secret(one of {self._n_subsets})"
-
-    @property
-    def n_subsets(self) -> int:
-        """Number of candidates; public."""
-        return self._n_subsets
-
-    def to_storage(self) -> int:
-        """Return the index, for the session's own file (mode 0600) and nothing else."""
-        self.check_process()
-        return self._index
-
-    @classmethod
-    def from_storage(cls, index: int, n_subsets: int) -> Self:
-        """Rebuild the secret of a session that goes on."""
-        if not 0 <= index < n_subsets:
-            raise SecretError("the stored secret must be of this pool. Restore the session's file.")
-        secret = cls.__new__(cls)
-        secret._index, secret._n_subsets = index, n_subsets
-        return secret
-
-    def observe(self, plan: ReleaseSampler[int, Observed_co], source: BitSource) -> Observed_co:
-        """Draw the noise around the secret's output; refuse in a fork."""
-        self.check_process()
-        return plan.observe(self._index, source)
-
-
-class ReleaseCoins(ProcessBound):
-    """Who is really used. It cannot be printed, copied or forked."""
-
-    __slots__ = ("_kept",)
-    KIND = "the secret"
-    INSTEAD = "Save the release, not the session."
-
-    def __init__(self, kept: Mask) -> None:
-        self._kept = kept
-
-    def __repr__(self) -> str:
-        return f"Coins(of {len(self._kept)} units)"
-
-    def observe(self, plan: ReleaseSampler[Mask, Observed_co], source: BitSource) -> Observed_co:
-        """Draw the noise around the sums of the used units; refuse in a fork."""
-        self.check_process()
-        return plan.observe(self._kept, source)
 
 
 # --- a release, from request to plan ------------------------------------------------------------
@@ -172,6 +113,14 @@ class SampleOptions:
     def are_for_pools(self) -> bool:
         """Whether an option is set that only a pool has."""
         return any(value is not None for value in self.of_pools.values())
+
+    def check_for_coins(self) -> None:
+        """Refuse options of pools where every unit has a coin."""
+        if self.are_for_pools:
+            raise PoolError(
+                "n_subsets, n_jobs and backend must be left out where every unit has a coin; got "
+                "one of them. Use a pool: sample=pac.Balanced()."
+            )
 
     def with_data(self, data: Any) -> tuple[Data, SampleOptions]:
         """Return data without the column of units, and the options with its labels and a seed."""
@@ -396,8 +345,12 @@ class SessionSecret(HeldSecret):
     def go_on(self, state: SessionState) -> None:
         """Continue from what a file holds."""
 
+    def settle(self, request: Request) -> tuple[str, ...]:
+        """Fix what a budget depends on, once; return notes on it for the certificate."""
+        return ()
+
     @abstractmethod
-    def measure(self, request: Request, read_purse: Callable[[], Purse]) -> Any:
+    def measure(self, request: Request, purse: Purse, notes: tuple[str, ...]) -> Any:
         """Read what a release needs of the records; refuse more than the remaining budget."""
 
     @abstractmethod

@@ -37,7 +37,7 @@ from pacprivacy.queries import AT_LEAST, QueryMechanism, QuerySums, Tables
 from pacprivacy.release import Release, warn_of_error_bars
 from pacprivacy.sample import Coins, Pool, PoolStrategy
 from pacprivacy.session.account import Account, LedgerPlace, open_account
-from pacprivacy.session.coin_secret import CoinSecret, SingleCoinSecret
+from pacprivacy.session.coin_secret import CoinSecret, CoinState, SingleCoinSecret
 from pacprivacy.session.dry_run import (
     DryRun,
     check_independent,
@@ -63,7 +63,7 @@ from pacprivacy.session.secret import (
     SessionSecret,
     read_share,
 )
-from pacprivacy.session.state import AccountOwner, CoinState
+from pacprivacy.session.state import AccountOwner
 
 if TYPE_CHECKING:
     from pacprivacy.ledger import Ledger
@@ -230,6 +230,7 @@ class Session(SecretHolder):
             coins = default_session_coins(data, self._budget, options, left)
         if not isinstance(coins, Coins):
             return PoolSecret(DryRun(data, options))
+        options.check_for_coins()
         digest = "" if book is None else book.data_digest
         return CoinSecret(data, options, coins, data_digest=digest)
 
@@ -365,10 +366,17 @@ class Session(SecretHolder):
     def _plan(self, request: Request) -> Plan:
         self.check_open()
         with show_stages(self._secret.progress):  # it is gone before the draw
-            measured = self._secret.measure(request, self._purse)
-            # What is left changes where a mechanism makes a release of its own meanwhile.
+            measured = self._measure(request)
             self._planned = self._secret.plan(request, measured, self._purse())
             return self._planned
+
+    def _measure(self, request: Request) -> Any:
+        """Read what a request needs of the records; the purse is read again after every stage.
+
+        What is left changes where a mechanism makes a release of its own meanwhile.
+        """
+        notes = self._secret.settle(request)
+        return self._secret.measure(request, self._purse(), notes)
 
     def sql(
         self,
@@ -487,7 +495,7 @@ class Session(SecretHolder):
     def begin_refinement(self, request: Request, levels: int | None) -> Refinement:
         """Return the steps of growing precision that a request's budget pays for."""
         self.check_open()
-        measured = self._secret.measure(request, self._purse)
+        measured = self._measure(request)
         return self._secret.refinement(request, measured, self._purse(), levels)
 
     def plan_step(self, steps: Refinement) -> Plan | None:
@@ -623,6 +631,7 @@ class SingleSession(Session):
         self, data: Data, options: SampleOptions, book: Account | None
     ) -> SessionSecret:
         if isinstance(options.sample, Coins):
+            options.check_for_coins()
             return SingleCoinSecret(data, options, options.sample)
         return SinglePoolSecret(DryRun(data, options, reason=self._reason))
 

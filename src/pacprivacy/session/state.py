@@ -15,27 +15,20 @@ import os
 import sys
 from abc import ABC, abstractmethod
 from collections.abc import Callable
-from dataclasses import dataclass, replace
+from dataclasses import dataclass
 from pathlib import Path
-from typing import Any, Final, TypeVar
+from typing import Any, Final, Self, TypeVar
 
 import msgspec
 import numpy as np
-import numpy.typing as npt
 
-from pacprivacy._checks import Vector, check_log_belief
 from pacprivacy._system import open_regular, write_atomically
-from pacprivacy.adversary import SESSION_SLACK, Balances, Clocks, session_cap
-from pacprivacy.budget import AnyBudget, Spent, budget_limits
+from pacprivacy.budget import AnyBudget, Spent
 from pacprivacy.errors import BudgetError, LedgerError, PacPrivacyError, PoolError, SecretError
-from pacprivacy.sample import KEY_BYTES, MARK_BYTES, Coins, Pool
-from pacprivacy.session.secret import ReleaseSecret, SampleOptions
+from pacprivacy.session.secret import SampleOptions
 
 Parsed = TypeVar("Parsed")
-POOL_VERSION: Final = 7
-COIN_VERSION: Final = 8
 _MODE: Final = 0o600
-_INDEX_BYTES: Final = 8  # of the secret, whatever it is
 
 
 class Marks(msgspec.Struct, frozen=True, kw_only=True):
@@ -53,6 +46,21 @@ class Marks(msgspec.Struct, frozen=True, kw_only=True):
     data_digest: str
     reservation: str
     upcoming: str
+
+
+class Storable(ABC):
+    """Something that a file holds in as many bytes whatever it is: a secret."""
+
+    __slots__ = ()
+
+    @abstractmethod
+    def to_content(self) -> bytes:
+        """Return what a file holds."""
+
+    @classmethod
+    @abstractmethod
+    def from_content(cls, content: bytes) -> Self:
+        """Rebuild it from a file."""
 
 
 class _File(msgspec.Struct, array_like=True):
@@ -81,29 +89,19 @@ def read_record(stored: bytes, kind: type[Parsed]) -> Parsed:
 
 
 def _plain(value: object) -> object:
-    """Return an array, or a secret in as many bytes as any other, as plain types."""
+    """Return an array or a secret as plain types."""
     if isinstance(value, np.ndarray):
         return (value.dtype.str, value.shape, value.tobytes())
-    if isinstance(value, ReleaseSecret):
-        numbers = (value.to_storage(), value.n_subsets)
-        return b"".join(number.to_bytes(_INDEX_BYTES, "little") for number in numbers)
+    if isinstance(value, Storable):
+        return value.to_content()
     raise TypeError(type(value).__name__)
 
 
 def _rebuilt(kind: Any, stored: Any) -> Any:
-    if kind is ReleaseSecret:
-        index, n_subsets = np.frombuffer(stored, dtype="<u8").tolist()
-        return ReleaseSecret.from_storage(index, n_subsets)
+    if isinstance(kind, type) and issubclass(kind, Storable):
+        return kind.from_content(stored)
     dtype, shape, content = stored
     return np.frombuffer(content, np.dtype(dtype)).reshape(shape)
-
-
-def check_stored_belief(log_p: Vector, secret: ReleaseSecret, n_subsets: int) -> None:
-    """Refuse a belief or a secret of another pool, and a belief that is changed on reading."""
-    if secret.n_subsets != n_subsets:
-        raise ValueError("secret")
-    if not np.allclose(log_p, check_log_belief(log_p, n_subsets), rtol=0, atol=1e-9):
-        raise ValueError("the probabilities do not add up to one")
 
 
 @dataclass(frozen=True, slots=True, kw_only=True, eq=False)
@@ -142,7 +140,11 @@ class SessionState(ABC):
     def from_bytes(content: bytes) -> tuple[SessionState, Marks]:
         """Rebuild a state; raise an error if it is damaged."""
         version, stored = unpack_state(content)
-        return _READERS[version](stored)
+        return STATE_READERS[version](stored)
+
+
+STATE_READERS: Final[dict[int, Callable[[bytes], tuple[SessionState, Marks]]]] = {}
+"""How the state of each kind of secret is read, by the version of its file."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -157,181 +159,18 @@ class AccountOwner:
     has_tables: bool
 
 
-def _other_total() -> BudgetError:
+def other_total() -> BudgetError:
     return BudgetError(
         "budget must be the total that the session began with; got another. Leave it out, "
         "or start a new session under another dataset or principal."
     )
 
 
-@dataclass(frozen=True, slots=True, kw_only=True, eq=False, repr=False)
-class PoolState(SessionState):
-    """State of a session with a pool."""
-
-    pool: Pool
-    log_p: Vector
-    secret: ReleaseSecret
-    balances: Balances | None = None
-
-    def to_bytes(self, marks: Marks) -> bytes:
-        record = (self.total, self.n_releases, self.log_p, self.secret, self.balances)
-        return pack_state(POOL_VERSION, (marks, *self.pool.to_arrays(), *record))
-
-    @staticmethod
-    def read(content: bytes) -> tuple[PoolState, Marks]:
-        """Rebuild a state."""
-        marks, arrays, metadata, total, n_releases, log_p, secret, balances = read_record(
-            content, _PoolRecord
-        )
-        pool = Pool.from_arrays(arrays, metadata)
-        check_stored_belief(log_p, secret, pool.n_subsets)
-        if balances is not None:
-            _check_balances(balances, pool.n_units)
-        state = PoolState(
-            total=total,
-            n_releases=n_releases,
-            pool=pool,
-            log_p=log_p,
-            secret=secret,
-            balances=balances,
-        )
-        return state, marks
-
-    def check_sample(self, opened: AccountOwner) -> None:
-        n_subsets, sample = self.pool.n_subsets, opened.options.sample
-        if isinstance(sample, Coins):
-            raise PoolError(
-                "sample must be of the kind that the session began with, a pool; got coins. Leave "
-                "it out."
-            )
-        if opened.budget is not None and budget_limits(opened.budget, n_subsets) != self.total:
-            raise _other_total()
-        is_other = isinstance(sample, Pool) and sample.digest() != self.pool.digest()
-        if is_other or opened.options.n_subsets not in (None, n_subsets):
-            raise PoolError(
-                f"sample must be the one that the session began with, of {n_subsets} "
-                f"subsets; got another. Leave out sample and n_subsets."
-            )
-        has_units = self.pool.row_units is not None
-        if not isinstance(sample, Pool) and (opened.options.units is not None) != has_units:
-            raise _other_units()
-
-
-def _other_units() -> PoolError:
+def other_units() -> PoolError:
     return PoolError(
         "units must be those that the session began with; got other units or none. "
         "Pass the same units."
     )
-
-
-@dataclass(frozen=True, slots=True, kw_only=True, eq=False, repr=False)
-class CoinState(SessionState):
-    """State of a session with coins: the key of the coins, and every unit's clock.
-
-    ``marks`` are 16 bytes for each unit that the session has met, in the order of ``clocks``.
-    ``unpaid`` are the clocks before the charge of a release that is about to be reserved.
-    """
-
-    key: bytes
-    coins: Coins
-    has_units: bool
-    marks: bytes
-    clocks: Clocks
-    unpaid: Clocks | None = None
-
-    @property
-    def may_grow(self) -> bool:
-        """Whether units have names, so that they can be recognised in another table."""
-        return self.has_units
-
-    @property
-    def is_complete(self) -> bool:
-        """Clocks have paid for the release before it is drawn, and there is no belief."""
-        return True
-
-    def settled(self, upcoming: str, *, paid: bool) -> SessionState:
-        """Return the state with the clocks from before a release that was never reserved."""
-        if not upcoming:
-            return self
-        if paid or self.unpaid is None:
-            return replace(self, n_releases=self.n_releases + paid, unpaid=None)
-        return replace(self, clocks=self.unpaid, unpaid=None)
-
-    def to_bytes(self, marks: Marks) -> bytes:
-        return pack_state(COIN_VERSION, (marks, self))
-
-    @staticmethod
-    def read(content: bytes) -> tuple[CoinState, Marks]:
-        """Rebuild a state; refuse clocks that no session could have."""
-        marks, state = read_record(content, tuple[Marks, CoinState])
-        cap = state.total.mu_squared
-        if cap is None:
-            raise ValueError("total")
-        clocks = _checked_clocks(state.clocks, cap)
-        unpaid = None if state.unpaid is None else _checked_clocks(state.unpaid, cap)
-        if unpaid is not None and not (unpaid.spent <= clocks.spent).all():
-            raise ValueError("clocks")
-        if len(state.key) != KEY_BYTES or state.coins.keep is None:
-            raise ValueError("key")
-        if len(state.marks) != MARK_BYTES * len(state.clocks.spent):
-            raise ValueError("units")
-        return replace(state, clocks=clocks, unpaid=unpaid), marks
-
-    def check_sample(self, opened: AccountOwner) -> None:
-        if opened.budget is not None:
-            level = budget_limits(opened.budget).success_level
-            if level is None or session_cap(level) != self.total.mu_squared:
-                raise _other_total()
-        sample = opened.options.sample
-        if sample is not None and not isinstance(sample, Coins):
-            raise PoolError(
-                "sample must be of the kind that the session began with, coins; got a pool. Leave "
-                "it out."
-            )
-        if sample is not None and sample.keep not in (None, self.coins.keep):
-            raise PoolError(
-                f"keep must be that of the session, {self.coins.keep:g}; got "
-                f"{sample.keep:g}. Leave it out."
-            )
-        if not opened.has_tables and (opened.options.units is not None) != self.has_units:
-            raise _other_units()
-
-
-_READERS: Final[dict[int, Callable[[bytes], tuple[SessionState, Marks]]]] = {
-    POOL_VERSION: PoolState.read,
-    COIN_VERSION: CoinState.read,
-}
-
-
-_PoolRecord = tuple[
-    Marks,
-    dict[str, npt.NDArray[Any]],
-    dict[str, Any],
-    Spent,
-    int,
-    Vector,
-    ReleaseSecret,
-    Balances | None,
-]
-
-
-def _checked_clocks(clocks: Clocks, cap: float) -> Clocks:
-    """Return stored clocks under the session's cap; refuse any that no session could have."""
-    spent = clocks.spent
-    if spent.dtype != np.float64 or spent.ndim != 1 or not 0 <= clocks.slack <= SESSION_SLACK:
-        raise ValueError("clocks")
-    if not ((spent >= 0) & (spent <= cap)).all():
-        raise ValueError("clocks")
-    return replace(clocks, cap=cap)
-
-
-def _check_balances(balances: Balances, n_units: int) -> None:
-    """Refuse balances that no session could have."""
-    full, per_unit = Balances.begin(balances.advantage, 1).worst, balances.per_unit
-    if not 0 <= balances.reserve <= 1:
-        raise ValueError("reserve")
-    if per_unit.shape != (n_units,) or not 0 <= balances.worst <= per_unit.max() <= full:
-        raise ValueError("balances")
 
 
 class StateFile:

@@ -30,8 +30,8 @@ from pacprivacy.errors import (
 from pacprivacy.ledger import Ledger
 from pacprivacy.session import ReleaseCoins
 from pacprivacy.session.account import Account
-from pacprivacy.session.coin_secret import CoinSecret
-from pacprivacy.session.state import CoinState, SessionState, StateFile
+from pacprivacy.session.coin_secret import CoinSecret, CoinState
+from pacprivacy.session.state import SessionState, StateFile
 from pacprivacy.statistics import Mean
 
 DATA = np.random.default_rng(3).normal(size=(600, 2))

@@ -20,8 +20,8 @@ from pacprivacy.mechanism import Descent, coerce_data
 from pacprivacy.release import CoinBundle, DescentBundle, recompute_descent
 from pacprivacy.sample import Roster, keyed_coins
 from pacprivacy.session import SampleOptions
-from pacprivacy.session.coin_secret import CoinSecret
-from pacprivacy.session.state import CoinState, SessionState
+from pacprivacy.session.coin_secret import CoinSecret, CoinState
+from pacprivacy.session.state import SessionState
 from tests.monthly import (
     AWAY,
     BUSY,
