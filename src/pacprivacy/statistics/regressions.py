@@ -49,6 +49,15 @@ class _Regression(Statistic):
 
     reference = True
 
+    def prepare(self, data: Data) -> Self:
+        """Refuse groups, for which there would be no coefficients."""
+        if self.by:
+            raise MechanismError(
+                f"a regression must have no groups; got by={list(self.by)}. Name a category "
+                "among the columns, or fit each group by itself: where=."
+            )
+        return super(_Regression, self).prepare(data)
+
     def _target(self, frame: Columns) -> Vector | None:
         assert self.target is not None
         return self._numbers(frame, self.target)
