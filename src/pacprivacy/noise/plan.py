@@ -13,7 +13,7 @@ from __future__ import annotations
 
 import math
 from collections.abc import Callable
-from dataclasses import dataclass, replace
+from dataclasses import dataclass
 from functools import cached_property
 from typing import TYPE_CHECKING, Literal, TypeAlias
 
@@ -385,24 +385,6 @@ class NoisePlan:
     def groups(self) -> Integers | None:
         """Groups of candidates that the release tells apart without noise."""
         return None if self.revealed is None else self.revealed.groups
-
-    def proved(
-        self,
-        proof: Proof,
-        view: View,
-        pool: Candidates | None = None,
-        limit: Heat | Vector | None = None,
-    ) -> NoisePlan:
-        """Return the plan with the claim of a proof, computed on the draws that it names."""
-        proofs = (*self.proofs, proof)
-        if proof.claim == "information":
-            return replace(self, information=proof.information(view), proofs=proofs)
-        assert pool is not None  # a claim about membership is about a pool
-        if proof.claim == "charges":
-            assert isinstance(limit, Heat)  # a claim about charges is about balances
-            return replace(self, charges=proof.charges(view, pool, limit), proofs=proofs)
-        assert not isinstance(limit, Heat)  # a claim about membership has caps, or no limit
-        return replace(self, membership=proof.membership(view, pool, limit), proofs=proofs)
 
     def _is_calibrated_on(self, outputs: Matrix) -> bool:
         calibrated = self.outputs

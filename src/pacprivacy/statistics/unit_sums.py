@@ -19,7 +19,7 @@ import scipy
 from pacprivacy._checks import LARGEST_OUTPUT, Integers, Matrix, Vector
 from pacprivacy._rounding import power_of_two
 from pacprivacy.errors import MechanismError
-from pacprivacy.mechanism import Batch, Data, Mechanism, Parts, Value, subset_sums
+from pacprivacy.mechanism import Batch, Data, Mechanism, Parts, Value, row_blocks
 from pacprivacy.sample import Pool
 from pacprivacy.statistics.declared import Declaration
 from pacprivacy.statistics.formulas import Formula
@@ -326,10 +326,13 @@ class SumStatistic(Mechanism):
 
     def _evaluate_pool(self, data: Data, pool: Pool) -> Matrix:
         sums = self.contributions(data)
-        lines, shape = sums.lines_of_rows(), (-1, sums.n_cells, sums.block)
-        totals = subset_sums(pool, lines, sums.n_cells * sums.block).reshape(shape)
+        lines, width = sums.lines_of_rows(), sums.n_cells * sums.block
+        totals = np.zeros((pool.n_subsets, width))
+        for rows, inside in row_blocks(pool, width):
+            totals += inside @ lines(rows)
+        cells = totals.reshape(-1, sums.n_cells, sums.block)
         return self.check_empty(
-            np.stack([self.value(Sums(values=each, centre=sums.centre)) for each in totals])
+            np.stack([self.value(Sums(values=each, centre=sums.centre)) for each in cells])
         )
 
     def check_empty(self, values: Matrix) -> Matrix:
