@@ -32,7 +32,6 @@ from pacprivacy.sample import Pool
 from pacprivacy.theory import Estimate, Readings, epsilon_equivalent, read_as_dp, success_at
 
 if TYPE_CHECKING:
-    from pacprivacy.release.certificate import Certificate
     from pacprivacy.release.pool_certificate import PoolCertificate
 
 Text: TypeAlias = Annotated[str, msgspec.Meta(max_length=100_000)]

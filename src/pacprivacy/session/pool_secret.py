@@ -10,6 +10,7 @@ from collections.abc import Callable
 from dataclasses import dataclass, field, replace
 from typing import Any, Final, Self, TypeAlias
 
+import msgspec
 import numpy as np
 import numpy.typing as npt
 
@@ -166,16 +167,17 @@ def check_stored_belief(log_p: Vector, secret: ReleaseSecret, n_subsets: int) ->
         raise ValueError("the probabilities do not add up to one")
 
 
-_PoolRecord = tuple[
-    Marks,
-    dict[str, npt.NDArray[Any]],
-    dict[str, Any],
-    Spent,
-    int,
-    Vector,
-    ReleaseSecret,
-    Balances | None,
-]
+class _PoolRecord(msgspec.Struct, array_like=True, kw_only=True):
+    """Content of the file."""
+
+    marks: Marks
+    arrays: dict[str, npt.NDArray[Any]]
+    metadata: dict[str, Any]
+    total: Spent
+    n_releases: int
+    log_p: Vector
+    secret: ReleaseSecret
+    balances: Balances | None
 
 
 @dataclass(frozen=True, slots=True, kw_only=True, eq=False, repr=False)
@@ -188,28 +190,36 @@ class PoolState(SessionState):
     balances: Balances | None = None
 
     def to_bytes(self, marks: Marks) -> bytes:
-        record = (self.total, self.n_releases, self.log_p, self.secret, self.balances)
-        return pack_state(POOL_VERSION, (marks, *self.pool.to_arrays(), *record))
+        arrays, metadata = self.pool.to_arrays()
+        record = _PoolRecord(
+            marks=marks,
+            arrays=arrays,
+            metadata=metadata,
+            total=self.total,
+            n_releases=self.n_releases,
+            log_p=self.log_p,
+            secret=self.secret,
+            balances=self.balances,
+        )
+        return pack_state(POOL_VERSION, record)
 
     @staticmethod
     def read(content: bytes) -> tuple[PoolState, Marks]:
         """Rebuild a state."""
-        marks, arrays, metadata, total, n_releases, log_p, secret, balances = read_record(
-            content, _PoolRecord
-        )
-        pool = Pool.from_arrays(arrays, metadata)
-        check_stored_belief(log_p, secret, pool.n_subsets)
-        if balances is not None:
-            _check_balances(balances, pool.n_units)
+        record = read_record(content, _PoolRecord)
+        pool = Pool.from_arrays(record.arrays, record.metadata)
+        check_stored_belief(record.log_p, record.secret, pool.n_subsets)
+        if record.balances is not None:
+            _check_balances(record.balances, pool.n_units)
         state = PoolState(
-            total=total,
-            n_releases=n_releases,
+            total=record.total,
+            n_releases=record.n_releases,
             pool=pool,
-            log_p=log_p,
-            secret=secret,
-            balances=balances,
+            log_p=record.log_p,
+            secret=record.secret,
+            balances=record.balances,
         )
-        return state, marks
+        return state, record.marks
 
     def check_sample(self, opened: AccountOwner) -> None:
         n_subsets, sample = self.pool.n_subsets, opened.options.sample

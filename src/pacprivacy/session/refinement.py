@@ -43,8 +43,7 @@ from pacprivacy.statistics import Sums
 from pacprivacy.theory import empirical_bernstein, membership_success, posterior_success
 
 if TYPE_CHECKING:
-    from pacprivacy.session.coin_release import SumRecords
-    from pacprivacy.session.coin_secret import CoinTerms
+    from pacprivacy.session.coin_release import CoinTerms, SumRecords
     from pacprivacy.session.pool_secret import (
         AccountShare,
         Calibration,
