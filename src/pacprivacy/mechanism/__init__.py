@@ -90,6 +90,7 @@ from pacprivacy.mechanism.mechanism import (
     RowsMechanism as RowsMechanism,
     Scaling as Scaling,
     as_mechanism as as_mechanism,
+    mechanism_layers as mechanism_layers,
     mechanism_with_totals as mechanism_with_totals,
     titled_mechanism as titled_mechanism,
 )
