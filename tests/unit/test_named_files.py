@@ -17,7 +17,7 @@ from typer.testing import CliRunner
 
 import pacprivacy as pac
 from pacprivacy import _certificates, _system
-from pacprivacy._certificates import MAX_RELEASE_BYTES, read_key, read_release
+from pacprivacy._values import MAX_RELEASE_BYTES, read_key, read_release
 from pacprivacy.cli import app
 from pacprivacy.errors import PacPrivacyError
 from pacprivacy.ledger import Ledger

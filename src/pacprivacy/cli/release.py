@@ -12,8 +12,8 @@ from typing import Annotated, Any, Final, get_args
 
 import typer
 
-from pacprivacy._certificates import read_key, read_release
 from pacprivacy._checks import suggestion
+from pacprivacy._values import read_key, read_release
 from pacprivacy.budget import AnyBudget, Spent, budget_limits, parse_budget
 from pacprivacy.cli import options
 from pacprivacy.cli.console import (

@@ -7,26 +7,24 @@ from pathlib import Path
 from typing import Any, Final, Literal, Self
 
 from pacprivacy import _version
-from pacprivacy._certificates import (
+from pacprivacy._rounding import at_most, percent_at_most
+from pacprivacy._values import (
     DP_SCHEMA,
     SHOWN_CHARACTERS,
+    SHOWN_ROWS,
+    Row,
+    certificate_page,
     digest_of,
     read_certificate,
     readings_text,
     release_html,
-    rows_html,
-    write_release,
-)
-from pacprivacy._rounding import at_most, percent_at_most
-from pacprivacy._values import (
-    SHOWN_ROWS,
-    Row,
-    certificate_page,
     release_text,
+    rows_html,
     rows_table,
     times_in_100,
     values_frame,
     values_html,
+    write_release,
     write_values,
 )
 from pacprivacy.errors import BudgetError, CertificateError

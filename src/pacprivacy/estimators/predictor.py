@@ -19,11 +19,11 @@ import sklearn
 from sklearn.base import BaseEstimator, ClassifierMixin, clone
 
 from pacprivacy import ledger as ledgers
-from pacprivacy._certificates import write_release
 from pacprivacy._checks import Array
 from pacprivacy._random import BitSource, coerce_seed, fresh_seed, public_generator, secret_source
 from pacprivacy._sklearn import read_new, read_seed
 from pacprivacy._system import open_regular, single_threaded, write_atomically
+from pacprivacy._values import write_release
 from pacprivacy.budget import BudgetLike, Information, as_budget, budget_limits
 from pacprivacy.errors import (
     BudgetError,

@@ -1,6 +1,6 @@
 """Releases: a value with certified noise, its certificate, and how to check it."""
 
-from pacprivacy._certificates import Verified as Verified, verify as verify
+from pacprivacy._values import Verified as Verified, verify as verify
 from pacprivacy.release.answer_bundle import (
     AnswerBundle as AnswerBundle,
     certify_answer_bundle as certify_answer_bundle,

@@ -20,10 +20,20 @@ import msgspec
 import numpy as np
 import numpy.typing as npt
 
-from pacprivacy._certificates import digest_of, read_certificate, readings_text, rows_html
 from pacprivacy._checks import LARGEST_COUNT, Amount, Count, Finite, Share, Vector
 from pacprivacy._rounding import at_least, at_most, failure_text, percent_at_most, two_digits
-from pacprivacy._values import DATES, ESTIMATES, NO_INTERVAL, SURVEY, certificate_page, times_in_100
+from pacprivacy._values import (
+    DATES,
+    ESTIMATES,
+    NO_INTERVAL,
+    SURVEY,
+    certificate_page,
+    digest_of,
+    read_certificate,
+    readings_text,
+    rows_html,
+    times_in_100,
+)
 from pacprivacy.adversary import FALSE_POSITIVES, SideKnowledge
 from pacprivacy.errors import CertificateError
 from pacprivacy.noise import Kind

@@ -9,23 +9,21 @@ from typing import Any
 
 import msgspec
 
-from pacprivacy._certificates import (
-    SHOWN_CHARACTERS,
-    read_release,
-    release_html,
-    write_release,
-)
 from pacprivacy._plots import draw
 from pacprivacy._values import (
+    SHOWN_CHARACTERS,
     SHOWN_ROWS,
     Row,
     are_dates,
+    read_release,
+    release_html,
     release_text,
     rows_by_table,
     rows_table,
     suppress_wide,
     values_frame,
     values_html,
+    write_release,
     write_values,
     write_values_sheets,
 )

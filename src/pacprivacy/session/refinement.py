@@ -16,9 +16,9 @@ from typing import TYPE_CHECKING, Any, Final
 import numpy as np
 
 from pacprivacy import noise
-from pacprivacy._certificates import write_release
 from pacprivacy._checks import Vector, as_outputs
 from pacprivacy._rounding import at_most
+from pacprivacy._values import write_release
 from pacprivacy.adversary import DEFAULT_GAMMA, Balances, influence_risk
 from pacprivacy.budget import AnyBudget, Spent
 from pacprivacy.errors import (

@@ -17,7 +17,7 @@ from sklearn.dummy import DummyClassifier
 from typer.testing import CliRunner
 
 import pacprivacy as pac
-from pacprivacy._certificates import write_release
+from pacprivacy._values import write_release
 from pacprivacy.cli import app, console, demo as demo_verb
 from pacprivacy.dp import laplace
 from pacprivacy.errors import BudgetExceededError, InterruptedRun, PoolError
