@@ -307,7 +307,10 @@ def open_account(place: LedgerPlace, owner: AccountOwner) -> Account:
             "Leave out the ledger."
         )
     ledger = open_ledger(place.ledger)
-    file = StateFile(_state_path(ledger, owner, place.state))
+    names = f"{owner.dataset}\n{owner.principal}"
+    mark = hashlib.sha256(names.encode()).hexdigest()[:8]
+    ending = f"{mark}.session"
+    file = StateFile(state_path(ledger, place.state, f"{owner.dataset}-{owner.principal}", ending))
     account = Account(ledger, owner, f"{fresh_seed():032x}", file=file)
     try:
         account.load()
@@ -344,16 +347,14 @@ def _check_request(owner: AccountOwner, state: SessionState, marks: Marks) -> No
     state.check_sample(owner)
 
 
-def _state_path(ledger: Ledger, owner: AccountOwner, state: str | Path | None) -> Path:
-    """Return where the session is kept: as given, or beside the ledger's file."""
+def state_path(ledger: Ledger, state: str | Path | None, name: str, ending: str) -> Path:
+    """Return where a secret is kept: as given, or beside the ledger's file."""
     if state is not None:
         return Path(state)
     if ledger.path is None:
         raise LedgerError(
             f"state must be given with a ledger on a server, here {ledger.label}: the secret is "
-            f"kept in a file of your own. Use state='people.session'."
+            f"kept in a file of your own. Use state='people.{ending.rpartition('.')[2]}'."
         )
-    names = f"{owner.dataset}\n{owner.principal}"
-    slug = re.sub(r"[^A-Za-z0-9]+", "-", f"{owner.dataset}-{owner.principal}")[:40].strip("-")
-    mark = hashlib.sha256(names.encode()).hexdigest()[:8]
-    return ledger.path.with_name(f"{ledger.path.name}.{slug}-{mark}.session")
+    slug = re.sub(r"[^A-Za-z0-9]+", "-", name)[:40].strip("-")
+    return ledger.path.with_name(f"{ledger.path.name}.{slug}-{ending}")

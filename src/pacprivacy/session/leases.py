@@ -13,7 +13,6 @@ and of two processes that hold the same secret one answers nothing.
 
 from __future__ import annotations
 
-import re
 from collections.abc import Callable
 from dataclasses import replace
 from functools import reduce
@@ -32,6 +31,7 @@ from pacprivacy.session.account import (
     account_left,
     account_limits,
     open_ledger,
+    state_path,
 )
 from pacprivacy.session.pool_secret import check_stored_belief
 from pacprivacy.session.responder import ResponderState
@@ -107,7 +107,8 @@ class Leases(SpendLog, ProcessBound):
         self._balances: dict[str, tuple[Balance, ...]] = {}
         self._booked = Spent()
         self._mark, self._changed = "", False
-        self._file = StateFile(self._path(state))
+        ending = f"{service[:8]}.answers"
+        self._file = StateFile(state_path(self.ledger, state, dataset, ending))
 
     def begin(self, total: Spent, spent: Spent) -> None:
         """Open an account for a responder that has none yet, and book what it has spent so far."""
@@ -267,18 +268,6 @@ class Leases(SpendLog, ProcessBound):
                 theirs = [b for b in balances if b.principal != "*"]
                 self._balances[other] = (*theirs, *(b for b in latest if b.principal == "*"))
         return latest
-
-    def _path(self, state: str | Path | None) -> Path:
-        if state is not None:
-            return Path(state)
-        if self.ledger.path is None:
-            raise LedgerError(
-                f"state must be given with a ledger on a server, here {self.ledger.label}: the "
-                f"secret is kept in a file of your own. Use state='churn.state'."
-            )
-        slug = re.sub(r"[^A-Za-z0-9]+", "-", self.dataset)[:40].strip("-")
-        name = f"{self.ledger.path.name}.{slug}-{self._service[:8]}.answers"
-        return self.ledger.path.with_name(name)
 
 
 def _less(lease: Spent, charge: Spent) -> Spent:
