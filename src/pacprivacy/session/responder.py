@@ -4,7 +4,7 @@ Each question is a release of its own, calibrated to the belief after all earlie
 """
 
 import math
-from dataclasses import dataclass, replace
+from dataclasses import dataclass, field, replace
 from typing import Any, Final, NamedTuple
 
 import numpy as np
@@ -119,23 +119,18 @@ def _unanimous_answers(table: npt.NDArray[np.generic]) -> Mask:
     return agree
 
 
+@dataclass
 class _Questions:
     """Outputs of all candidates for some questions, and the budget of each answer.
 
     With ``tracked``, the moves of the belief are returned.
     """
 
-    def __init__(
-        self,
-        table: npt.NDArray[Any],
-        log_p: Vector,
-        query_nats: float,
-        noise: AnswerNoise | None = None,
-        *,
-        tracked: bool = False,
-    ) -> None:
-        self._table, self._log_p, self._noise = table, log_p, noise
-        self._budget, self._tracked = query_nats, tracked
+    table: npt.NDArray[Any]
+    log_p: Vector
+    query_nats: float
+    noise: AnswerNoise | None = None
+    tracked: bool = field(default=False, kw_only=True)
 
 
 class VoteAnswers(_Questions):
@@ -150,35 +145,35 @@ class VoteAnswers(_Questions):
 
         ``most`` is the largest ``|s|``.
         """
-        votes = self._table[:, ~_unanimous_answers(self._table)].T.astype(np.float64)
-        belief = np.exp(self._log_p)
+        votes = self.table[:, ~_unanimous_answers(self.table)].T.astype(np.float64)
+        belief = np.exp(self.log_p)
         ones, zeros = float(belief @ votes[0]), float(belief @ (1.0 - votes[0]))
-        usable, _ = usable_answer_nats(self._budget, n_directions=1, n_subsets=len(belief))
+        usable, _ = usable_answer_nats(self.query_nats, n_directions=1, n_subsets=len(belief))
         gap = _tracked_gap(ones, zeros, usable) if min(ones, zeros) > 0 else 0
         moves = belief[None].copy()
         cubes = _scale_moves(moves, votes, np.array([float(gap)]), np.array([ones]))
         return moves, cubes * most
 
     def observe(self, index: int, source: BitSource) -> Answered:
-        noise = AnswerNoise(source) if self._noise is None else self._noise
-        n_subsets, n_questions = self._table.shape
-        answers = self._table[index].astype(np.float64)
+        noise = AnswerNoise(source) if self.noise is None else self.noise
+        n_subsets, n_questions = self.table.shape
+        answers = self.table[index].astype(np.float64)
         charges, noise_std = np.zeros(n_questions), np.zeros(n_questions)
-        costly = np.flatnonzero(~_unanimous_answers(self._table))
-        log_p = self._log_p.copy()
-        moves = np.zeros((len(costly) if self._tracked else 0, n_subsets))
+        costly = np.flatnonzero(~_unanimous_answers(self.table))
+        log_p = self.log_p.copy()
+        moves = np.zeros((len(costly) if self.tracked else 0, n_subsets))
         cubes = 0.0
         for start in range(0, len(costly), _BLOCK):
             block = costly[start : start + _BLOCK]
             log_p = check_log_belief(log_p, n_subsets)
             widest = _answer_votes(
-                np.ascontiguousarray(self._table[:, block].T, dtype=np.float64),
-                self._table[index, block].tolist(),
+                np.ascontiguousarray(self.table[:, block].T, dtype=np.float64),
+                self.table[index, block].tolist(),
                 noise.take(len(block)).tolist(),
                 log_p,
-                self._budget,
+                self.query_nats,
                 (answers, charges, noise_std, block),
-                moves[start : start + _BLOCK] if self._tracked else None,
+                moves[start : start + _BLOCK] if self.tracked else None,
             )
             cubes = max(cubes, widest)
         values = np.stack([1.0 - answers, answers], axis=1)
@@ -187,7 +182,7 @@ class VoteAnswers(_Questions):
             charges=charges,
             noise_std=noise_std,
             log_p=check_log_belief(log_p, n_subsets),
-            moves=moves if self._tracked else None,
+            moves=moves if self.tracked else None,
             cubes=cubes,
         )
 
@@ -274,30 +269,20 @@ def _log_mix(zeros: float, ones: float, ratio: float) -> float:
     return math.log(zeros + ones * math.exp(ratio))
 
 
+@dataclass
 class ScoreAnswers(_Questions):
     """Vectors as answers: class probabilities (m, q, c), or votes (m, q) among ``n_classes``."""
 
-    def __init__(
-        self,
-        table: npt.NDArray[Any],
-        log_p: Vector,
-        query_nats: float,
-        noise: AnswerNoise | None = None,
-        *,
-        n_classes: int | None = None,
-        tracked: bool = False,
-    ) -> None:
-        super().__init__(table, log_p, query_nats, noise, tracked=tracked)
-        self._n_classes = n_classes
+    n_classes: int | None = field(default=None, kw_only=True)
 
     def observe(self, index: int, source: BitSource) -> Answered:
-        noise = AnswerNoise(source) if self._noise is None else self._noise
-        n_questions = self._table.shape[1]
-        free = _unanimous_answers(self._table)
+        noise = AnswerNoise(source) if self.noise is None else self.noise
+        n_questions = self.table.shape[1]
+        free = _unanimous_answers(self.table)
         possible = map(self._outputs, range(n_questions))
         values = np.array([outputs[groups[index]] for outputs, groups in possible])
         charges, noise_std = np.zeros(n_questions), np.zeros(n_questions)
-        log_p, steps = self._log_p.copy(), []
+        log_p, steps = self.log_p.copy(), []
         for i in np.flatnonzero(~free).tolist():
             values[i], charges[i], noise_std[i], log_p, step = self._answer(
                 *self._outputs(i), index, log_p, noise
@@ -309,7 +294,7 @@ class ScoreAnswers(_Questions):
             noise_std=noise_std,
             log_p=log_p,
             moves=np.concatenate([np.zeros((0, len(log_p))), *(step.moves for step in steps)])
-            if self._tracked
+            if self.tracked
             else None,
             cubes=max((step.cubes for step in steps), default=0.0),
             more=math.fsum(step.more for step in steps),
@@ -317,9 +302,9 @@ class ScoreAnswers(_Questions):
 
     def _outputs(self, i: int) -> tuple[Matrix, Labels]:
         """Return the possible outputs of question ``i``, and which one each candidate gives."""
-        if self._n_classes is None:
-            return np.asarray(self._table[:, i], dtype=np.float64), np.arange(len(self._log_p))
-        return np.eye(self._n_classes), np.asarray(self._table[:, i], dtype=np.int64)
+        if self.n_classes is None:
+            return np.asarray(self.table[:, i], dtype=np.float64), np.arange(len(self.log_p))
+        return np.eye(self.n_classes), np.asarray(self.table[:, i], dtype=np.int64)
 
     def _answer(
         self, outputs: Matrix, groups: Labels, index: int, log_p: Vector, noise: AnswerNoise
@@ -327,15 +312,17 @@ class ScoreAnswers(_Questions):
         belief = np.exp(log_p)
         totals = np.bincount(groups, belief, minlength=len(outputs)).astype(np.float64)
         mass: Vector = totals / totals.sum()
-        exact = None if self._tracked else _as_it_is(outputs, mass, self._budget)
+        exact = None if self.tracked else _as_it_is(outputs, mass, self.query_nats)
         if exact is not None:
             classes, nats = exact
             learned = log_p.copy()
             learned[classes[groups] != classes[groups[index]]] = -np.inf
             return outputs[groups[index]], nats, 0.0, check_log_belief(learned, len(log_p)), None
-        widest = WIDEST_ANSWER if self._tracked else math.inf
-        plan = plan_answer(outputs, mass, mi_nats=self._budget, n_subsets=len(log_p), widest=widest)
-        step = _step_of(plan.points / UNITS, mass, belief, groups) if self._tracked else None
+        widest = WIDEST_ANSWER if self.tracked else math.inf
+        plan = plan_answer(
+            outputs, mass, mi_nats=self.query_nats, n_subsets=len(log_p), widest=widest
+        )
+        step = _step_of(plan.points / UNITS, mass, belief, groups) if self.tracked else None
         noisy = plan.points[groups[index]] + noise.take(plan.points.shape[1])
         learned = log_p + plan.log_likelihood(noisy)[groups]
         variances = np.square(plan.basis) @ plan.noise_var
