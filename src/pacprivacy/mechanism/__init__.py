@@ -32,6 +32,7 @@ from pacprivacy.mechanism.data import (
     MINIMUM_ROWS as MINIMUM_ROWS,
     Classes as Classes,
     Data as Data,
+    KeyedRecords as KeyedRecords,
     MatrixLike as MatrixLike,
     Parts as Parts,
     UnitLabels as UnitLabels,

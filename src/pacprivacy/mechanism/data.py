@@ -5,9 +5,10 @@ from __future__ import annotations
 import hashlib
 import re
 import warnings
+from abc import ABC, abstractmethod
 from collections.abc import Callable, Iterator, Sequence
 from dataclasses import dataclass, field
-from typing import Any, Final, Protocol, TypeAlias, runtime_checkable
+from typing import Any, Final, TypeAlias
 
 import narwhals as nw
 import numpy as np
@@ -63,7 +64,11 @@ class Data:
         def of_part(part: Any) -> Any:
             if isinstance(part, np.ndarray):
                 return np.take(part, rows, axis=0)
-            return part.take(rows) if _is_own(part) else read_data_table(part)[rows].to_native()
+            return (
+                part.take(rows)
+                if isinstance(part, KeyedRecords)
+                else read_data_table(part)[rows].to_native()
+            )
 
         return tuple(map(of_part, self.parts))
 
@@ -71,7 +76,7 @@ class Data:
         """Return a hash of types, shapes and contents (hexadecimal, curator-only)."""
         state = hashlib.blake2b(digest_size=16)
         for part in self.parts:
-            if _is_own(part):
+            if isinstance(part, KeyedRecords):
                 state.update(part.digest().encode())
             elif is_data_table(part):
                 _digest_table(state, part)
@@ -202,23 +207,23 @@ def identity_warning(names: tuple[str, ...]) -> str:
 # --- rows, numbers and labels --------------------------------------------------------------------
 
 
-@runtime_checkable
-class _Subsettable(Protocol):
+class KeyedRecords(ABC):
     """Data whose rows are units already, such as tables with keys."""
 
+    @abstractmethod
     def __len__(self) -> int: ...
-    def take(self, rows: Integers) -> Any: ...
-    def digest(self) -> str: ...
 
+    @abstractmethod
+    def take(self, rows: Integers) -> Any:
+        """Return the records of these units."""
 
-def _is_own(part: Any) -> bool:
-    return isinstance(part, _Subsettable) and not (
-        isinstance(part, np.ndarray) or is_data_table(part)
-    )
+    @abstractmethod
+    def digest(self) -> str:
+        """Return a hash of the contents; curator-only."""
 
 
 def _coerce_part(part: Any, name: str) -> Any:
-    if _is_own(part):
+    if isinstance(part, KeyedRecords):
         return part
     if isinstance(part, np.ma.MaskedArray) and np.ma.is_masked(part):
         raise DataError(

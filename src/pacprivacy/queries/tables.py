@@ -21,7 +21,7 @@ import numpy as np
 import numpy.typing as npt
 
 from pacprivacy.errors import DataError, QueryError
-from pacprivacy.mechanism import Value
+from pacprivacy.mechanism import KeyedRecords, Value
 from pacprivacy.queries.engines import (
     BASE,
     CANDIDATE,
@@ -107,7 +107,7 @@ def _of_candidate(table: Table, items: tuple[Item, ...]) -> Select:
     return Select(items=items, source=table, where=inside)
 
 
-class Tables:
+class Tables(KeyedRecords):
     """Tables with keys, some private: data for :func:`pacprivacy.sql` and for any function.
 
     Parameters
