@@ -123,6 +123,7 @@ class Session(SecretHolder):
     NAME = "session"
     _secret: SessionSecret
     _planned: Plan | None
+    _whole: AnyBudget | None = None  # what a request takes that names no budget and no share
 
     def __init__(
         self,
@@ -571,7 +572,7 @@ class Session(SecretHolder):
     ) -> Request:
         return Request(
             mechanism=as_mechanism(mechanism),
-            budget=None if budget is None else as_budget(budget),
+            budget=self._whole if budget is None else as_budget(budget),
             share=None if share is None else read_share(share),
             rule=rule,
             checkpoint=checkpoint,
@@ -613,7 +614,7 @@ class SingleSession(Session):
         check_independent(rule, options)
         self._reason: str | None = None  # why there is a pool
         records, options = options.with_data(data)
-        limits = as_budget(budget)
+        limits = self._whole = as_budget(budget)
         if options.sample is None and mechanism is not None:
             of_pools = {"rule": rule, "checkpoint": checkpoint, "totals": totals}
             self._reason = pool_reason(
@@ -634,17 +635,6 @@ class SingleSession(Session):
             options.check_for_coins()
             return SingleCoinSecret(data, options, options.sample)
         return SinglePoolSecret(DryRun(data, options, reason=self._reason))
-
-    def _request(
-        self,
-        mechanism: Any,
-        budget: BudgetLike | None,
-        share: float | str | None,
-        rule: AnyRule | None,
-        checkpoint: str | Path | None,
-    ) -> Request:
-        chosen = self._budget if budget is None else budget
-        return super()._request(mechanism, chosen, share, rule, checkpoint)
 
     def publish(self, plan: Plan) -> tuple[Release, Any]:
         """Publish the one release; refuse a second, which knows nothing of the first."""
