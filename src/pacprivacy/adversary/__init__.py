@@ -44,7 +44,6 @@ from pacprivacy.adversary.exact import (
     side_knowledge as side_knowledge,
 )
 from pacprivacy.adversary.heat import (
-    IN_CACHE as IN_CACHE,
     Heat as Heat,
     heat_by_information as heat_by_information,
     heat_charges as heat_charges,
@@ -80,7 +79,6 @@ from pacprivacy.adversary.quantile_influence import (
 )
 from pacprivacy.adversary.view_and_belief import (
     Belief as Belief,
-    Candidates as Candidates,
     Floats as Floats,
     View as View,
     ViewTilts as ViewTilts,

@@ -13,7 +13,6 @@ import numpy as np
 import numpy.typing as npt
 
 from pacprivacy._checks import LARGEST_OUTPUT, SMALLEST_RANGE, Matrix, Vector, check_positive
-from pacprivacy.adversary import Candidates
 from pacprivacy.budget import Spent
 from pacprivacy.errors import BudgetError, PoolError
 from pacprivacy.noise.plan import (
@@ -27,6 +26,7 @@ from pacprivacy.noise.plan import (
     proportional,
 )
 from pacprivacy.noise.rules import Rule, Terms
+from pacprivacy.sample import Pool
 from pacprivacy.theory import (
     information_slack_bound,
     lattice_total_variation_bound,
@@ -78,7 +78,7 @@ class IidRule(Rule):
     def _notes(self, values: Matrix) -> tuple[str, ...]: ...
 
     def terms(
-        self, limits: Spent, pool: Candidates | None, log_p: Vector, caps: Vector | None = None
+        self, limits: Spent, pool: Pool | None, log_p: Vector, caps: Vector | None = None
     ) -> Terms:
         if pool is None or not pool.independent:
             raise PoolError(

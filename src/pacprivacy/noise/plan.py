@@ -31,7 +31,6 @@ from pacprivacy._checks import (
 from pacprivacy._random import BitSource, public_generator
 from pacprivacy.adversary import (
     Belief,
-    Candidates,
     Heat,
     MembershipRisk,
     View,
@@ -43,6 +42,7 @@ from pacprivacy.adversary import (
 from pacprivacy.budget import Spent
 from pacprivacy.errors import BudgetError, MechanismError
 from pacprivacy.noise.lattice import Integers, lattice_grid, sample_discrete_gaussian
+from pacprivacy.sample import Pool
 from pacprivacy.theory import (
     Estimate,
     entropy,
@@ -473,7 +473,7 @@ class PlanProblem:
     gamma: float
     seed: int
     mi_nats: float | None = None
-    pool: Candidates | None = None
+    pool: Pool | None = None
     caps: Vector | None = None
     priors: Vector | None = None
     heat: Heat | None = None
@@ -579,7 +579,7 @@ def distinct_plan_outputs(values: Matrix, log_p: Vector) -> tuple[Integers, floa
 
 
 def plan_caps(
-    limits: Spent, caps: Vector | None, pool: Candidates | None, log_p: Vector
+    limits: Spent, caps: Vector | None, pool: Pool | None, log_p: Vector
 ) -> tuple[Vector | None, Vector | None]:
     """Return success caps and priors per unit; infinite caps do not bind, None without a limit."""
     if caps is None and limits.success_level is None:
