@@ -63,7 +63,7 @@ _TOTAL: Final = Information(2.0**-4)
 class PrivatePredictor(ClassifierMixin, BaseEstimator):  # type: ignore[misc]
     """Train one classifier per candidate subset; let a secret one of them answer queries.
 
-    The models never leave. Every answer is a release of its own about one and the same secret,
+    The models never leave. Every answer is a separate release about one and the same secret,
     calibrated to the belief that all earlier answers leave. Where the models agree, the answer
     is exact and free.
 
@@ -288,7 +288,7 @@ class PrivatePredictor(ClassifierMixin, BaseEstimator):  # type: ignore[misc]
         return bool(self._models) and not self._responder.is_closed
 
     def left_for(self, principal: str, *, fresh: bool = False) -> tuple[Remaining, Remaining]:
-        """Return what a principal may still spend, and its limits; of a predictor with a ledger."""
+        """Return the remaining budget and the limits of a principal, with a ledger."""
         self._require_fit()
         return self._book.left_for(principal, fresh=fresh), self._book.limits_for(principal)
 
@@ -297,13 +297,13 @@ class PrivatePredictor(ClassifierMixin, BaseEstimator):  # type: ignore[misc]
     ) -> list[Reply | Exception]:
         """Answer several principals in one pass of the models.
 
-        ``X`` has the questions of all of them, one after the other; ``parts`` says who asks, and
+        ``X`` has the questions of all of them, in sequence; ``parts`` says who asks, and
         how many rows. Returns for each a reply, or the ``BudgetExceededError`` for which nothing
         was drawn or spent.
 
         Guarantee
         ---------
-        Claim V-1. What the replies cost, and the belief after them, is on the disk.
+        Claim V-1. The cost of the replies, and the belief after them, are on the disk.
         """
         table = self._tabulate(X)
         replies: list[Reply | Exception] = []
@@ -466,7 +466,7 @@ def _versions() -> dict[str, str]:
 
 
 def _to_bytes(predictor: PrivatePredictor) -> bytes:
-    """Return the file of a predictor's models: a line that says what it is, then a pickle."""
+    """Return the file of a predictor's models: a line with its kind, then a pickle."""
     import cloudpickle
 
     names = ("_models", "classes_", "bundle_", "n_features_in_", "feature_names_in_")

@@ -1,4 +1,4 @@
-"""Private estimators: what they share, any scikit-learn estimator as one, and what a search costs.
+"""Private estimators: common base, any scikit-learn estimator as one, cost of a search.
 
 Every fit is a release. A grid search fits a private model for every candidate and fold, and looks
 at all of them: the certificate of the best model alone would hide the others.
@@ -91,7 +91,7 @@ def plain_estimator_labels(y: Array) -> Array:
 
 @dataclass(eq=False, repr=False, kw_only=True)
 class PrivateBase(Fitted, ABC):
-    """What private estimators share; parameters and attributes are added to their docstrings.
+    """Common base of private estimators; parameters and attributes are added to their docstrings.
 
     Parameters
     ----------
@@ -179,7 +179,7 @@ class PrivateBase(Fitted, ABC):
         return self
 
     def __getstate__(self) -> dict[str, Any]:
-        """Return what may leave of a fitted estimator, and everything of an unfitted one."""
+        """Return the released part of a fitted estimator, and everything of an unfitted one."""
         state = dict(super().__getstate__())
         if "certificate_" not in state:  # unfitted: it may be on its way to a worker
             return state
@@ -192,7 +192,7 @@ class PrivateBase(Fitted, ABC):
         return state
 
     def _read(self, X: MatrixLike, y: MatrixLike, units: UnitLabels) -> tuple[Any, Any]:
-        """Check the data; return what the mechanism gets, and the pool it needs."""
+        """Check the data; return the input of the mechanism, and its pool."""
         tags = get_tags(self).target_tags
         if not tags.required:
             return self._rows(X, validate(self, least=MINIMUM_ROWS, X=X)), None
@@ -211,7 +211,7 @@ class PrivateBase(Fitted, ABC):
     def _release(
         self, mechanism: Any, data: Any, *, sample: Any, units: UnitLabels, rng: int | None
     ) -> None:
-        """Run :func:`pacprivacy.privatize` with the settings, and adopt what it releases."""
+        """Run :func:`pacprivacy.privatize` with the settings, and adopt the release."""
         parameters = self.get_params(deep=False)
         options = {field.name: parameters[field.name] for field in fields(PrivateBase)}
         drawn = sample if self.sample is None or isinstance(sample, Pool) else self.sample
@@ -227,7 +227,7 @@ class PrivateBase(Fitted, ABC):
         self._adopt(release.value)
 
     def _with_coins(self, mechanism: Mechanism, data: Any) -> Mechanism | None:
-        """Return what is computed where every unit has a coin; None: it has a pool by default."""
+        """Return the mechanism for coins; None: it has a pool by default."""
         return None
 
     def _takes_coins(self, data: Any, units: UnitLabels) -> bool:
@@ -269,11 +269,11 @@ class PrivateBase(Fitted, ABC):
 
     @abstractmethod
     def _mechanism(self, seed: int | None) -> Mechanism:
-        """Return what is computed, with this estimator's parameters."""
+        """Return the mechanism with this estimator's parameters."""
 
 
 def _warn_of_search(kind: str) -> None:
-    """Say what a search costs, if it is one that fits."""
+    """State the cost of a search, if it is one that fits."""
     frame = inspect.currentframe()
     while frame is not None:
         caller = frame.f_locals.get("self")
@@ -351,7 +351,7 @@ class PrivateEstimator(PrivateBase):
 
     Notes
     -----
-    Every ``fit`` is a release with a secret subset of its own, and information adds up: see
+    Every ``fit`` is a release with a new secret subset, and information adds up: see
     :func:`~pacprivacy.estimators.search_cost` for a grid search. A search *inside* the estimator,
     as in ``RidgeCV`` or ``LogisticRegressionCV``, is part of one release.
 
@@ -512,7 +512,7 @@ def _read_names(released: Sequence[str] | None) -> tuple[str, ...] | None:
 def search_cost(search: Any, *, delta: float | None = None) -> Spent:
     """Add up what a fitted search over private estimators may have released.
 
-    Every fit counts at what its budget allows, also one that raised: whoever raised may have seen
+    Every fit counts at its whole budget, also one that raised: whoever raised may have seen
     what was released. Where a budget limits only membership, its information counts at
     ``ln(n_subsets)``. ``delta`` is that of the total, for differential privacy; the sum over all
     fits by default.
@@ -567,7 +567,7 @@ def _cost_of_fit(search: Any, params: Any) -> Spent:
 
 
 def _allowed(model: PrivateBase | DPBase) -> Spent:
-    """Return what the budget of one private estimator allows one fit."""
+    """Return the budget of one fit of a private estimator."""
     if isinstance(model, DPBase):
         return Spent(n_releases=1, epsilon=float(model.epsilon), delta=float(model.delta))
     rule = as_rule(model.rule)

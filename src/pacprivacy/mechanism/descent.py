@@ -203,7 +203,7 @@ class DescentFeatures:
 
 
 class StepProblem(ABC):
-    """Rows of a mechanism that takes steps along sums: what each row adds, given the weights."""
+    """Rows of a mechanism that takes steps along sums, and their contributions."""
 
     __slots__ = ()
 
@@ -408,7 +408,7 @@ class Descent(GradientSteps):
         Number of steps.
     rate : float or "auto", public
         Length of a step, 1 being the inverse of the loss's curvature; with coins "auto" rehearses
-        several on all records, with noise of its own, and takes the one with the least mean loss.
+        several on all records, with separate noise, and takes the one with the least mean loss.
     radius : float or "auto", public
         Norm of a unit's gradient, in deviations of features, that spends its budget evenly over
         the steps; a larger one is shortened, unless the unit paid less before. "auto" rehearses

@@ -384,7 +384,7 @@ class LloydPath(StepPath):
 class Lloyd(StepMechanism):
     """Cluster centres by Lloyd's steps from a public random start.
 
-    With coins every step is a noisy sum, and each unit pays for what it adds. Several starts are
+    With coins every step is a noisy sum; each unit pays for its contribution. Several starts are
     rehearsed on all records, and the best is taken.
 
     Parameters
