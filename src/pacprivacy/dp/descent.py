@@ -17,7 +17,7 @@ import scipy
 from pacprivacy._checks import Integers, Vector, check_positive
 from pacprivacy._random import BitSource, ProcessBound
 from pacprivacy.dp import accounting
-from pacprivacy.dp.certificate import DPRelease, Neighbours, check_neighbours
+from pacprivacy.dp.certificate import DPRelease, Neighbours
 from pacprivacy.dp.events import (
     FixedSampling,
     GaussianEvent,
@@ -30,6 +30,7 @@ from pacprivacy.dp.noise import (
     UNITS_PER_SCALE,
     check_count,
     check_epsilon_delta,
+    check_public_number,
     dp_noise_slack,
     dp_noise_source,
 )
@@ -155,14 +156,9 @@ class FullBatch:
     neighbours: Neighbours = "add_remove"
 
     def __post_init__(self) -> None:
-        check_neighbours(self.neighbours)
+        check_public_number(self.n_public, self.neighbours)
         if self.n_public is not None:
             check_count("n_public", self.n_public)
-        elif self.neighbours == "add_remove":
-            raise BudgetError(
-                "n_public must be given where records may be added or removed: their true number "
-                "is not public; got None. Pass a public estimate, or use neighbours='replace'."
-            )
 
     def size_for(self, n_records: int) -> float:
         if self.n_public is not None:

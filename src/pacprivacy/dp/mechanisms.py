@@ -248,12 +248,7 @@ def private_mean(
     ``n_public`` is the number that the sum is divided by. Under ``replace`` the number of records
     is public and is the default; under ``add_remove`` it must be given, and an estimate will do.
     """
-    check_neighbours(neighbours)
-    if n_public is None and neighbours == "add_remove":
-        raise BudgetError(
-            "n_public must be given where records may be added or removed: their true number is "
-            "not public; got None. Pass a public estimate, or use neighbours='replace'."
-        )
+    noise.check_public_number(n_public, neighbours)
     n = check_positive("n_public", len(rows) if n_public is None else n_public, advice="Use n.")
     return _sum(rows, clip_norm, (epsilon, delta, neighbours), simulate, divisor=n)
 

@@ -116,6 +116,16 @@ def check_count(name: str, value: Any, *, least: int = 1) -> None:
         )
 
 
+def check_public_number(n_public: int | None, neighbours: str) -> None:
+    """Refuse a missing number of records where the true one is secret."""
+    check_neighbours(neighbours)
+    if n_public is None and neighbours == "add_remove":
+        raise BudgetError(
+            "n_public must be given where records may be added or removed: their true number is "
+            "not public; got None. Pass a public estimate, or use neighbours='replace'."
+        )
+
+
 def check_dp_noise_promise(epsilon: float, delta: float, neighbours: str) -> tuple[float, float]:
     check_neighbours(neighbours)
     if delta == 0.0:
