@@ -42,6 +42,10 @@ NEIGHBOURS: Final[dict[str, str]] = {
     "add_remove": "two data sets are neighbours if one has one record more",
     "replace": "two data sets are neighbours if they differ in the content of one record",
 }
+REACH: Final[dict[str, int]] = {  # how many contributions of one record neighbours differ by
+    "add_remove": 1,
+    "replace": 2,
+}
 DP_KINDS: Final[dict[str, str]] = {
     "dp": "differential privacy: holds for all pairs of neighbouring data sets",
     "dp-ex-post": (

@@ -19,7 +19,7 @@ from pacprivacy._checks import Matrix, Vector, check_positive
 from pacprivacy._random import BitSource
 from pacprivacy.dp import noise, records
 from pacprivacy.dp.accounting import accounting_noise_advantage, advantage
-from pacprivacy.dp.certificate import DPRelease, Neighbours, check_neighbours
+from pacprivacy.dp.certificate import REACH, DPRelease, Neighbours, check_neighbours
 from pacprivacy.dp.events import (
     ApproximateEvent,
     Event,
@@ -132,7 +132,7 @@ def regression_from_statistics(
     upper = np.triu_indices(d)
     reach = regression_sensitivities(x_bound, y_bound, neighbours)[1:]
     if delta == 0.0:
-        twice = 1.0 if neighbours == "add_remove" else 2.0
+        twice = REACH[neighbours]
         reach = (x_bound**2 * (twice * (d + 1) / 2.0), x_bound * y_bound * (twice * math.sqrt(d)))
     promise, source = (epsilon, delta, neighbours), noise.dp_noise_source(simulate)
     named = {"std of moments": gram[upper], "std of products": products}
@@ -179,10 +179,8 @@ def regression_sensitivities(
     x_bound: float, y_bound: float, neighbours: Neighbours
 ) -> tuple[float, float, float]:
     """Return how far a record moves the least eigenvalue, the upper triangle, and ``Xᵀy``."""
-    squared, product = x_bound**2, x_bound * y_bound
-    if neighbours == "add_remove":
-        return squared, squared, product
-    return squared, math.sqrt(2.0) * squared, 2.0 * product
+    reach, squared = REACH[neighbours], x_bound**2
+    return squared, math.sqrt(reach) * squared, reach * (x_bound * y_bound)
 
 
 def _publish_regression(
@@ -348,7 +346,6 @@ def objective_perturbation(
     small gradient; Laplace noise from a fiftieth of ``epsilon`` covers its distance from the
     minimiser.
     """
-    check_neighbours(neighbours)
     epsilon, delta = noise.check_dp_noise_promise(epsilon, delta, neighbours)
     penalty = check_positive("penalty", penalty, advice="Use about a hundredth of n.")
     signed = sign_perturbed_rows(X, y, x_bound=x_bound, classes=classes)
@@ -401,7 +398,7 @@ def _linear_term(
     left, epsilon, delta = promise
     zeros = np.zeros(n_numbers)
     if delta == 0.0:
-        reach = x_bound * math.sqrt(n_numbers) * (1 if neighbours == "add_remove" else 2)
+        reach = x_bound * math.sqrt(n_numbers) * REACH[neighbours]
         # Masses on the grid are within e^(step/2 scale) of those of rounded continuous noise.
         left -= n_numbers / noise.UNITS_PER_SCALE * (1 + 1e-9)
         reach *= 1 + 1e-12
@@ -437,7 +434,7 @@ def _advantage(
     unlikely = gaussian_delta(solver_epsilon, parameter)
     one = heads * likely + (1.0 - heads) * unlikely + noise.dp_noise_slack(0.0, n_numbers)
     # A replacement is a removal and an addition.
-    return min(1.0, (1.0 if neighbours == "add_remove" else 2.0) * one * (1 + 1e-12))
+    return min(1.0, REACH[neighbours] * one * (1 + 1e-12))
 
 
 def _parameter(epsilon: float, delta: float, neighbours: Neighbours) -> float:
@@ -485,7 +482,7 @@ def output_perturbation(
     signed = sign_perturbed_rows(X, y, x_bound=x_bound, classes=classes)
     d = signed.shape[1]
     point, gradient = minimise_perturbed(signed, penalty=penalty, tilt=np.zeros(d), x_bound=x_bound)
-    contribution = float(x_bound) * (1.0 if neighbours == "add_remove" else 2.0)
+    contribution = float(x_bound) * REACH[neighbours]
     sensitivity = (contribution + 2.0 * gradient) / penalty * (1 + 1e-12)
     source = noise.dp_noise_source(simulate)
     noisy = noise.add_noise(

@@ -15,7 +15,7 @@ from pacprivacy._checks import Vector, check_positive
 from pacprivacy._random import BitSource, uniform_below
 from pacprivacy.dp import noise
 from pacprivacy.dp.accounting import accounting_noise_advantage
-from pacprivacy.dp.certificate import DPRelease, Neighbours, check_neighbours
+from pacprivacy.dp.certificate import REACH, DPRelease, Neighbours, check_neighbours
 from pacprivacy.dp.events import PureEvent, noise_event, publish_event
 from pacprivacy.dp.records import EMPTY_RECORDS, record_array, sum_clipped
 from pacprivacy.errors import BudgetError, DataError
@@ -272,7 +272,7 @@ def _sum(
     )
     return _release_numbers(
         total[0] if flat else total,
-        (1.0 if promise[2] == "add_remove" else 2.0) * float(clip_norm),
+        REACH[promise[2]] * float(clip_norm),
         (epsilon, delta, promise[2]),
         simulate,
         assumptions=(clipped, EMPTY_RECORDS),
