@@ -239,7 +239,7 @@ def _short(value: Any) -> str:
 
 @dataclass(frozen=True, slots=True, kw_only=True, eq=False)
 class DPRelease:
-    """A value that may leave, and its certificate; never mixed with a PAC ``Release``."""
+    """A value that may be published, and its certificate; never mixed with a PAC ``Release``."""
 
     value: Any
     certificate: DPCertificate

@@ -31,7 +31,7 @@ TWELFTH: Final = Fraction(1, 1 << 33)  # of a step more: s² - 1/12 is the varia
 
 @dataclass(frozen=True, slots=True, kw_only=True, eq=False)
 class Perturbed:
-    """Numbers with noise; they may leave if their sensitivity was as declared."""
+    """Numbers with noise, to be published if their sensitivity was as declared."""
 
     values: Vector
     noise_scale: float
