@@ -12,9 +12,11 @@ import json
 import multiprocessing
 import os
 import pickle
+import select
 import signal
 import sys
 import threading
+import time
 from collections.abc import Callable
 from dataclasses import dataclass
 from pathlib import Path
@@ -35,13 +37,12 @@ from pacprivacy.estimators import PrivatePredictor
 from pacprivacy.ledger import Ledger
 from pacprivacy.noise import calibrate
 from pacprivacy.noise.answers import AnswerNoise
-from pacprivacy.release import ReleaseCoins, ReleaseSecret
 from pacprivacy.sample import Balanced
+from pacprivacy.session import ReleaseCoins, ReleaseSecret, SampleOptions, SingleSession
 from pacprivacy.session.account import Account
 from pacprivacy.session.leases import Leases
 from pacprivacy.session.responder import Responder
 from pacprivacy.session.secret import SecretHolder
-from pacprivacy.session.session import SingleSession
 from pacprivacy.statistics import Mean
 from tests.serving import Folder, people
 
@@ -55,6 +56,8 @@ POOL = Balanced(n_subsets=16).draw(20, rng=0)
 VOTES = POOL.masks()[:, :8].astype(np.int64)
 ASKED = people(20, seed=1)[0]
 MANY = np.random.default_rng(2).normal(size=400)
+POOL_OF_16 = SampleOptions(n_subsets=16)
+WITH_COINS = SampleOptions(sample=pac.Coins())
 SUMS = pac.plan(np.mean, MANY, "membership<=0.6", sample=pac.Coins())
 PLAN = calibrate(np.random.default_rng(1).normal(size=(16, 2)), pac.Information(0.1))
 
@@ -75,8 +78,21 @@ def by_python() -> int:
 
 
 def behind_python() -> int:
-    """Fork as a server written in C does: Python's own hooks are not called."""
-    return int(ctypes.PyDLL(None).fork())
+    """Fork as a server written in C does: Python's own hooks are not called.
+
+    The fork has no other thread. If one of this process had requested the interpreter, the fork
+    would hand it over and wait for ever. So threads wait a second before they request it, and
+    earlier requests are served first.
+    """
+    interval = sys.getswitchinterval()
+    sys.setswitchinterval(1)
+    served = time.perf_counter() + 4 * interval
+    while time.perf_counter() < served:
+        pass
+    try:
+        return int(ctypes.PyDLL(None).fork())
+    finally:
+        sys.setswitchinterval(interval)
 
 
 def in_fork(action: Callable[[], Any], fork: Callable[[], int] = by_python) -> str:
@@ -88,6 +104,9 @@ def in_fork(action: Callable[[], Any], fork: Callable[[], int] = by_python) -> s
         os.write(tell, outcome(action).encode()[:4096])
         os._exit(0)
     os.close(tell)
+    if not select.select([hear], [], [], 60)[0]:  # before it set an alarm
+        os.kill(child, signal.SIGKILL)
+        pytest.fail("the fork hangs")
     with os.fdopen(hear) as pipe:
         heard = pipe.read()
     assert os.waitstatus_to_exitcode(os.waitpid(child, 0)[1]) == 0
@@ -183,7 +202,9 @@ CASES: dict[type, Case] = {
         lambda session: session.odometer(),
     ),
     SingleSession: Case(
-        lambda folder: pac.Session.alone(DATA, pac.Information(0.1), n_subsets=16),
+        lambda folder: SingleSession(
+            DATA, pac.Information(0.1), options=SampleOptions(n_subsets=16)
+        ),
         lambda session: session.release(mean, rule="waterfill").value,
         lambda session: session.odometer(),
     ),
@@ -224,7 +245,7 @@ COINS = {
         lambda session: (session.odometer(), session._secret.balances.spent.sum()),
     ),
     "SingleSession with coins": Case(
-        lambda folder: pac.Session.alone(MANY, "membership<=0.6", sample=pac.Coins()),
+        lambda folder: SingleSession(MANY, "membership<=0.6", options=WITH_COINS),
         lambda session: session.release(np.mean).value,
         lambda session: session.odometer(),
     ),
@@ -436,8 +457,10 @@ def test_a_fork_in_the_middle_of_a_release_ends_in_the_child(n_before: int) -> N
 @pytest.mark.claim("R-4")
 @pytest.mark.parametrize("single", [False, True])
 def test_a_fork_while_contributions_are_computed_ends_in_the_child(single: bool) -> None:
-    coins = {"budget": "membership<=0.6", "sample": pac.Coins()}
-    opened = pac.Session.alone(MANY, **coins) if single else pac.Session(MANY, **coins)
+    budget = "membership<=0.6"
+    opened: pac.Session = SingleSession(MANY, budget, options=WITH_COINS)
+    if not single:
+        opened = pac.Session(MANY, budget=budget, sample=pac.Coins())
     with opened as session:
 
         def call(fork: Callable[[], None]) -> Any:
