@@ -16,7 +16,7 @@ from pacprivacy.adversary.heat import TOP, Heat
 from pacprivacy.adversary.view_and_belief import Floats, Units, ViewTilts
 from pacprivacy.sample import Pool
 
-RESERVE = 0.02  # of the advantage, kept for what the proofs cannot resolve
+RESERVE = 0.02  # of the advantage, kept for errors that the proofs cannot resolve
 CUBES = 5.3  # of the largest move of a vote, in units of its information's root
 WORST_VOTE = 1.3  # (e^x - 1)/x at WIDEST_VOTE
 WIDEST_VOTE = 0.5  # squared distance of two votes in units of the noise, at most
@@ -77,8 +77,7 @@ class Balances:
     def planned(self, n_left: int, n_done: int) -> Vector:
         """Return the allowance of units for the next of ``n_left`` releases, after ``n_done``.
 
-        The geometric mean of spreading what a unit saved over all of them and of spending it at
-        once.
+        The geometric mean of two ways to use a unit's savings: over all of them, and at once.
         """
         full = Balances.begin(self.advantage, 1).worst
         even = self.per_unit / n_left
@@ -105,11 +104,12 @@ class Balances:
 class VoteBalances:
     """Membership balances of every unit under very many small answers; curator-only.
 
-    The mean squares of a batch are one quadratic form in the masks. The units that are worst off
-    pay it at once; the others when a bound of what they owe no longer shows that they are not.
+    The mean squares of a batch are one quadratic form in the masks. The worst-placed units pay it
+    at once; the others owe it until a bound of their debts no longer shows that they are better
+    placed.
 
     Claim H-3: with ``square`` the sum of ``E (a' - a)²`` over answers and ``cubes`` a bound of
-    ``E |a' - a|³ / E (a' - a)²`` of each, what a unit pays is enough for (7). H-4: so is ``square``
+    ``E |a' - a|³ / E (a' - a)²`` of each, a unit's payment is enough for (7). H-4: so is ``square``
     alone, where it is the sum of path charges.
     """
 
@@ -373,4 +373,4 @@ def _vote_price(balance: npt.ArrayLike, square: npt.ArrayLike) -> Vector:
     return price
 
 
-BEND = 2 * TOP * math.exp(-0.5) / 6  # sup |d³Phi/da³| V / 6: what a cube adds to the potential
+BEND = 2 * TOP * math.exp(-0.5) / 6  # sup |d³Phi/da³| V / 6: growth of the potential by a cube

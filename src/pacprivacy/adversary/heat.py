@@ -6,7 +6,7 @@ the releases leave, 0 at the start, with ``E |a|`` the advantage at the end. The
 ``V`` pays any ``c`` with ``E Phi(a', V - c) <= Phi(a, V) + e``; then ``E |a|`` never passes
 ``Phi(0, V_0)`` plus the sum of the ``e``, however releases are chosen (claim H-1). The ``e`` are a
 small reserve for what draws cannot resolve. Every charge is also at least the mean square of the
-move, less what the reserve gives, so that no run goes far (claim H-2).
+move, less a part of the reserve, so that no run goes far (claim H-2).
 """
 
 from __future__ import annotations
@@ -43,7 +43,7 @@ HEAT_PILOT = 4096  # simulated releases that tell who needs a test of their own
 NODES = 8000  # of a grid, for outputs of rank 1
 FINEST, COARSEST = 1 / 400, 1 / 20  # of the noise's standard deviation
 TIGHT = 1.02  # a quick charge further above the mean square is worth a test
-HEAVY = 0.3  # of what the worst-placed unit must bear: less is not worth a test
+HEAVY = 0.3  # of the worst-placed unit's burden: less is not worth a test
 MOST_TESTED = 48  # units, beyond those that could not pay a quick charge
 CLOSE = (0.01, 0.07)  # beyond what draws should prove, and one that leaves room
 N_BOUNDS = 2 + len(CLOSE)  # that one unit's charge rests on: the mean square and the tests
