@@ -45,6 +45,7 @@ FINEST, COARSEST = 1 / 400, 1 / 20  # of the noise's standard deviation
 TIGHT = 1.02  # a quick charge further above the mean square is worth a test
 HEAVY = 0.3  # of the worst-placed unit's burden: less is not worth a test
 MOST_TESTED = 48  # units, beyond those that could not pay a quick charge
+LADDER = (1.0, 1.05, 1.3, 2.0)  # of the mean square: charges that are tested
 CLOSE = (0.01, 0.07)  # beyond what draws should prove, and one that leaves room
 N_BOUNDS = 2 + len(CLOSE)  # that one unit's charge rests on: the mean square and the tests
 CHUNK = 1 << 22
@@ -235,7 +236,9 @@ def _charge_by_sums(
         bound = error * (wide + most[chosen]) + lost * 2 * (wide + span[chosen]) + 1e-12
         bound -= heat_potential(here.before, here.balance) - slope * here.before * mass.sum()
         bound -= slope * (mass @ tilted)
-        for tried in (floor[chosen], np.maximum(here.allowed, floor[chosen])):
+        for step_up in (*LADDER, None):
+            tried = here.allowed if step_up is None else step_up * floor[chosen]
+            tried = np.maximum(tried, floor[chosen])
             undecided = np.flatnonzero(tried < charges[chosen])
             after = np.maximum(here.balance - tried, 0.0)[undecided]
             over = mass @ heat_potential(tilted[:, undecided], after) + bound[undecided]
