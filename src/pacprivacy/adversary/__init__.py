@@ -25,6 +25,24 @@ from pacprivacy.adversary.betting import (
     DrawnInfluence as DrawnInfluence,
     InfluenceWager as InfluenceWager,
 )
+from pacprivacy.adversary.exact import (
+    DEFAULT_GAMMA as DEFAULT_GAMMA,
+    FALSE_POSITIVES as FALSE_POSITIVES,
+    Direction as Direction,
+    InformationDivergence as InformationDivergence,
+    MembershipRisk as MembershipRisk,
+    SideKnowledge as SideKnowledge,
+    TradeOff as TradeOff,
+    exact_information as exact_information,
+    information_divergences as information_divergences,
+    information_draws as information_draws,
+    membership_draws as membership_draws,
+    membership_risk as membership_risk,
+    membership_trade_off as membership_trade_off,
+    noiseless_information_divergences as noiseless_information_divergences,
+    noiseless_membership as noiseless_membership,
+    side_knowledge as side_knowledge,
+)
 from pacprivacy.adversary.heat import (
     Heat as Heat,
     heat_by_information as heat_by_information,
@@ -54,26 +72,6 @@ from pacprivacy.adversary.influence import (
     influence_success as influence_success,
     session_cap as session_cap,
     session_risk as session_risk,
-)
-from pacprivacy.adversary.information import (
-    DEFAULT_GAMMA as DEFAULT_GAMMA,
-    InformationDivergence as InformationDivergence,
-    exact_information as exact_information,
-    information_divergences as information_divergences,
-    information_draws as information_draws,
-    noiseless_information_divergences as noiseless_information_divergences,
-)
-from pacprivacy.adversary.membership import (
-    FALSE_POSITIVES as FALSE_POSITIVES,
-    Direction as Direction,
-    MembershipRisk as MembershipRisk,
-    SideKnowledge as SideKnowledge,
-    TradeOff as TradeOff,
-    membership_draws as membership_draws,
-    membership_risk as membership_risk,
-    membership_trade_off as membership_trade_off,
-    noiseless_membership as noiseless_membership,
-    side_knowledge as side_knowledge,
 )
 from pacprivacy.adversary.quantile_influence import (
     QuantileInfluence as QuantileInfluence,
