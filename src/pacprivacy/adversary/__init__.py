@@ -9,17 +9,6 @@ from pacprivacy.adversary.advantage import (
     has_line_advantage as has_line_advantage,
     line_advantage_posteriors as line_advantage_posteriors,
 )
-from pacprivacy.adversary.balances import (
-    RESERVE as RESERVE,
-    WIDEST_ANSWER as WIDEST_ANSWER,
-    WIDEST_VOTE as WIDEST_VOTE,
-    WORST_VOTE as WORST_VOTE,
-    Balances as Balances,
-    VoteBalances as VoteBalances,
-    balance_advantage as balance_advantage,
-    first_balance as first_balance,
-    vote_path_charges as vote_path_charges,
-)
 from pacprivacy.adversary.betting import (
     STORED_UNITS as STORED_UNITS,
     DrawnInfluence as DrawnInfluence,
@@ -44,7 +33,11 @@ from pacprivacy.adversary.exact import (
     side_knowledge as side_knowledge,
 )
 from pacprivacy.adversary.heat import (
+    RESERVE as RESERVE,
+    Balances as Balances,
     Heat as Heat,
+    balance_advantage as balance_advantage,
+    first_balance as first_balance,
     heat_by_information as heat_by_information,
     heat_charges as heat_charges,
     heat_draws as heat_draws,
@@ -88,4 +81,11 @@ from pacprivacy.adversary.view_and_belief import (
     unit_beliefs_of_view as unit_beliefs_of_view,
     view_log_ratios as view_log_ratios,
     view_posterior as view_posterior,
+)
+from pacprivacy.adversary.vote_balances import (
+    WIDEST_ANSWER as WIDEST_ANSWER,
+    WIDEST_VOTE as WIDEST_VOTE,
+    WORST_VOTE as WORST_VOTE,
+    VoteBalances as VoteBalances,
+    vote_path_charges as vote_path_charges,
 )

@@ -8,7 +8,7 @@ import pytest
 
 import pacprivacy as pac
 from pacprivacy.adversary import VoteBalances
-from pacprivacy.adversary.balances import WATCHED
+from pacprivacy.adversary.vote_balances import WATCHED
 from pacprivacy.budget import Spent
 from pacprivacy.errors import BudgetError, BudgetExceededError, LedgerError, SecretError
 from pacprivacy.estimators import predictor as predictors
