@@ -14,9 +14,9 @@ from sklearn.base import (
 from pacprivacy import design
 from pacprivacy._checks import Array, Matrix, Vector, check_positive
 from pacprivacy._sklearn import read_new
-from pacprivacy.budget import BudgetLike, budget_limits
+from pacprivacy.budget import budget_limits
 from pacprivacy.errors import MechanismError
-from pacprivacy.estimators.private_estimator import DEFAULT_BUDGET, PrivateBase
+from pacprivacy.estimators.private_estimator import PrivateBase
 from pacprivacy.mechanism import (
     Descent,
     LinearSVM,
@@ -186,8 +186,6 @@ class PrivateLinearSVC(_LinearClassifier):
     """
 
     C: float = 1.0
-    _: KW_ONLY
-    budget: BudgetLike = DEFAULT_BUDGET
 
     def _mechanism(self, seed: int | None) -> LinearSVM:
         return LinearSVM(C=self.C)
@@ -220,8 +218,6 @@ class PrivateLogisticRegression(_LinearClassifier):
     """
 
     alpha: float | None = None
-    _: KW_ONLY
-    budget: BudgetLike = DEFAULT_BUDGET
 
     def predict_proba(self, X: MatrixLike) -> Matrix:
         """Return probabilities of the classes; from a pool each one's share of the sum."""
@@ -265,8 +261,6 @@ class PrivatePoissonRegressor(_LinearRegressor):
     """
 
     alpha: float = 0.0
-    _: KW_ONLY
-    budget: BudgetLike = DEFAULT_BUDGET
 
     def predict(self, X: MatrixLike) -> Vector:
         """Return the expected counts of the released coefficients."""
@@ -304,14 +298,13 @@ class PrivateQuantileRegressor(_LinearRegressor):
 
     quantile: float = 0.5
     _: KW_ONLY
-    budget: BudgetLike = DEFAULT_BUDGET
     alpha: float = 0.0
 
     def _descent(self, n_records: int) -> Descent:
         return self._descend("quantile", self.alpha, self.quantile)
 
 
-@dataclass(eq=False, repr=False)
+@dataclass(eq=False, repr=False, kw_only=True)
 class PrivateLinearRegression(RegressorMixin, PrivateBase):  # type: ignore[misc]
     """Least squares, released with certified noise.
 
@@ -340,8 +333,6 @@ class PrivateLinearRegression(RegressorMixin, PrivateBase):  # type: ignore[misc
     ('influence', True)
     """
 
-    _: KW_ONLY
-    budget: BudgetLike = DEFAULT_BUDGET
     universe_facts: bool = False
 
     @property
@@ -390,8 +381,6 @@ class PrivateRidge(PrivateLinearRegression):
     """
 
     alpha: Literal["conscious", "post-hoc"] | float = "conscious"
-    _: KW_ONLY
-    budget: BudgetLike = DEFAULT_BUDGET
 
     def _mechanism(self, seed: int | None) -> design.OrthogonalRidge:
         if not isinstance(self.alpha, str):
@@ -401,5 +390,5 @@ class PrivateRidge(PrivateLinearRegression):
                 f"alpha must be 'conscious', 'post-hoc' or a number; got {self.alpha!r}. "
                 "Use 'conscious'."
             )
-        aim = budget_limits(self._limit).mi_nats if self.alpha == "conscious" else None
+        aim = budget_limits(self.budget).mi_nats if self.alpha == "conscious" else None
         return self._with_penalty(design.RidgePenalty(mi_nats=aim))
