@@ -30,7 +30,6 @@ from pacprivacy.release import Certificate
 from pacprivacy.sample import Balanced, Coins
 
 POOL_PENALTY: Final = 0.1
-POOL_STEPS: Final = 50
 
 
 def _has_coins(model: PrivateBase) -> bool:
@@ -204,8 +203,8 @@ class PrivateLogisticRegression(_LinearClassifier):
     alpha : float, optional
         Penalty on the weights of the standardised features, ``alpha/2 |w|²`` beside the *mean*
         loss as in ``SGDClassifier``. More of it needs less noise. By default 0 with descent, where
-        the number of steps limits weights, and 0.1 from a pool.
-        Several classes are one against the rest from a pool; descent has the softmax loss.
+        the number of steps limits weights, and 0.1 from a pool. Several classes have the softmax
+        loss.
 
     Examples
     --------
@@ -220,22 +219,15 @@ class PrivateLogisticRegression(_LinearClassifier):
     alpha: float | None = None
 
     def predict_proba(self, X: MatrixLike) -> Matrix:
-        """Return probabilities of the classes; from a pool each one's share of the sum."""
+        """Return probabilities of the classes."""
         scores = self._scores(X)
-        if scores.shape[1] > 1 and self.method_ == "descent":
-            return np.asarray(special.softmax(scores, axis=1))
-        chances: Matrix = special.expit(scores)
-        if chances.shape[1] == 1:
-            return np.column_stack([1.0 - chances, chances])
-        # With heavy noise every class may have probability 0: then none is preferred.
-        total = chances.sum(axis=1, keepdims=True)
-        even = np.full_like(chances, 1.0 / chances.shape[1])
-        shares: Matrix = np.divide(chances, total, out=even, where=total > 0)
-        return shares
+        if scores.shape[1] == 1:
+            scores = np.column_stack([np.zeros(len(scores)), scores])
+        return np.asarray(special.softmax(scores, axis=1))
 
     def _mechanism(self, seed: int | None) -> design.LogisticFit:
         penalty = POOL_PENALTY if self.alpha is None else self.alpha
-        return design.LogisticFit(penalty=penalty, n_steps=POOL_STEPS)
+        return design.LogisticFit(penalty=penalty)
 
     def _descent(self, n_records: int) -> Descent:
         return self._descend("logistic", self.alpha or 0.0)

@@ -256,7 +256,7 @@ class _Game:
             cost = noise_var.sum()
             if self._loss is not None:
                 cost = self._loss(noise @ self._pool.basis).mean()
-            return cost / goal.unit + self._penalty(step) * miss
+            return jnp.asarray(cost / goal.unit + self._penalty(step) * miss)
 
         slope = jax.grad(objective)(state["leader"])
         updates, memory = self._leader_step.update(slope, state["leader_memory"])
