@@ -82,7 +82,6 @@ class Rules:
 
     follower: Follower
     training: Training
-    uniform: bool
     loss: UtilityLoss | None
 
 
@@ -121,7 +120,7 @@ class _Game:
     """The game of one budget; everything here is traced, and mapped over the budgets."""
 
     def __init__(self, rules: Rules, pool: Candidates) -> None:
-        self._pool, self._uniform, self._exact = pool, rules.uniform, rules.follower == "exact"
+        self._pool, self._exact = pool, rules.follower == "exact"
         self._training = training = rules.training
         self._loss = rules.loss
         growth = training.penalty_end / training.penalty_start
@@ -183,11 +182,8 @@ class _Game:
         jitter, _, normal = jax.random.split(key, 3)
         half, m, r = self._training.batch // 2, *self._pool.points.shape
         places = (jax.random.uniform(jitter, (n_batches, half)) + jnp.arange(half)) / half
-        if self._uniform:
-            chosen = jnp.floor(places * m).astype(jnp.int32)
-        else:
-            cumulative = jnp.cumsum(jnp.exp(self._pool.log_p))
-            chosen = jnp.searchsorted(cumulative, places * cumulative[-1], side="right")
+        cumulative = jnp.cumsum(jnp.exp(self._pool.log_p))
+        chosen = jnp.searchsorted(cumulative, places * cumulative[-1], side="right")
         normals = jax.random.normal(normal, (n_batches, half, r))
         return Draws(
             jnp.tile(jnp.minimum(chosen, m - 1), 2).ravel(),

@@ -254,7 +254,6 @@ class _LearningRun:
         rules = game.Rules(
             follower=self.follower,
             training=self.training,
-            uniform=bool(np.ptp(self.log_p) == 0),
             loss=self.loss,
         )
         points = self.spread.coordinates / self.unit_length
