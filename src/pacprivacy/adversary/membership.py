@@ -18,15 +18,12 @@ from pacprivacy._checks import (
     Vector,
     check_log_belief,
     freeze,
-    lengthened,
-    shortened,
 )
 from pacprivacy._random import coerce_seed, public_generator
 from pacprivacy.adversary.advantage import RATES, advantage_bounds, advantage_deviation
 from pacprivacy.adversary.information import DEFAULT_GAMMA
 from pacprivacy.adversary.view_and_belief import (
     EVERYONE,
-    Candidates,
     View,
     ViewTilts,
     check_view_size,
@@ -35,6 +32,7 @@ from pacprivacy.adversary.view_and_belief import (
     view_generator,
     view_posterior,
 )
+from pacprivacy.sample import Pool
 from pacprivacy.theory import Estimate
 
 ROUNDING = 1e-12  # sums of a few thousand weights that add up to one
@@ -89,7 +87,7 @@ class MembershipRisk:
 
 def membership_risk(
     view: View,
-    pool: Candidates,
+    pool: Pool,
     *,
     n_draws: int | None = None,
     gamma: float = DEFAULT_GAMMA,
@@ -111,7 +109,7 @@ def membership_risk(
     check_view_size(view.n_subsets, pool)
     n_draws = n_draws or membership_draws(pool.n_subsets)
     rng = view_generator(rng, "membership")
-    allowed = None if caps is None else lengthened(2 * shortened(caps)[0] - 1, len(caps))
+    allowed = None if caps is None else 2 * caps - 1
     bounds = advantage_bounds(view, pool, n_draws=n_draws, gamma=gamma, rng=rng, allowed=allowed)
     value, lower, upper = (
         0.5 + 0.5 * np.minimum(a, 1.0) for a in (bounds.value, bounds.lower, bounds.upper)
@@ -137,7 +135,7 @@ def membership_draws(n_subsets: int) -> int:
     return int(np.clip(5 * 10**7 // n_subsets, 8192, 1 << 17))
 
 
-def noiseless_membership(view: View, pool: Candidates) -> MembershipRisk:
+def noiseless_membership(view: View, pool: Pool) -> MembershipRisk:
     """Return the membership success when only the secret's group is released; exact, no draws."""
     check_view_size(view.n_subsets, pool)
     tilts = ViewTilts(pool)
@@ -174,7 +172,7 @@ class TradeOff:
 
 def membership_trade_off(
     view: View,
-    pool: Candidates,
+    pool: Pool,
     *,
     unit: int,
     n_draws: int,
@@ -253,7 +251,7 @@ class SideKnowledge:
 
 def side_knowledge(
     view: View,
-    pool: Candidates,
+    pool: Pool,
     *,
     n_told: int,
     direction: Direction | None = None,
@@ -308,7 +306,7 @@ def side_knowledge(
 
 
 def _told_units(
-    pool: Candidates,
+    pool: Pool,
     secret: int,
     n_told: int,
     direction: Direction | None,

@@ -12,11 +12,10 @@ from pacprivacy._plots import draw
 from pacprivacy._random import coerce_seed, public_generator
 from pacprivacy._rounding import percent_at_most, two_digits
 from pacprivacy.audit import attacks as known
-from pacprivacy.audit.attacks import Attack, Guess, Trained
+from pacprivacy.audit.attacks import Attack, Guess, Trained, Trials
 from pacprivacy.audit.coin_attacks import (
     CoinGame,
     CoinTarget,
-    CoinTrials,
     attack_coins,
     check_coin_bundle_belongs,
 )
@@ -171,11 +170,11 @@ class AuditPromise:
         if guess.unit is None:
             return posterior_success(self.mi_nats, guess.prior)
         members = target.members(np.array([guess.unit]))[:, 0]
-        share = target.pool.prior if target.fresh else float(members.mean())
+        share = float(members.mean())
         if not 0 < share < 1:
             return 1.0
         inside = share
-        if not target.fresh and np.ptp(target.log_p):
+        if np.ptp(target.log_p):
             inside = min(1.0, float(np.exp(target.log_p) @ members))
         most = min(self.membership, membership_success(self.mi_nats, share, inside))
         return min(1.0, 0.5 + (most - 0.5) / target.odds(guess.unit)[1])
@@ -220,10 +219,10 @@ def audit(
     held = subject.bundle if isinstance(subject, Release) else subject
     if isinstance(held, CoinBundle | CoinTarget):
         certificate = certificate or _own_certificate(subject)
-        coin_game = CoinGame(n_trials=_enough(n_trials), seed=seed)
+        coin_game = CoinGame(n_trials=_check_n_trials(n_trials), seed=seed)
         outcomes = _attack_coins(held, certificate, coin_game, attacks)
         # The worst unit reaches what is promised: all verdicts together may fail that often.
-        return AuditResults(_count(each, gamma / len(outcomes)) for each in outcomes)
+        return AuditResults(_judge(each, gamma / len(outcomes)) for each in outcomes)
     if isinstance(held, AverageBundle | DescentBundle):
         raise AuditError(
             "subject must be a release of sums where units have coins; got a "
@@ -232,35 +231,32 @@ def audit(
             "which then pays every clock again."
         )
     target, promised = _resolve(held, certificate or _own_certificate(subject))
-    if promised.kind != "exact":
-        target = target.with_fresh_secret(public_generator(seed, "audit-split"))
-        n_trials = min(n_trials, len(target.held_out))
-    _enough(n_trials, fresh=target.fresh)
+    _check_n_trials(n_trials)
     chosen = _choose(attacks, target)
     n_shadow = max(MIN_SHADOW, 2 * n_trials)
-    shadow = target.shadow(n_shadow, public_generator(seed, "audit-shadow"))
-    trials = target.trials(n_trials, public_generator(seed, "audit-trials"))
+    shadow = target.releases(n_shadow, public_generator(seed, "audit-shadow"))
+    trials = target.releases(n_trials, public_generator(seed, "audit-trials"))
     promise = AuditPromise.of(promised)
     game = _Game(target=target, trials=trials, promise=promise, gamma=gamma, seed=seed)
     return AuditResults(_measure(attack, attack.train(target, shadow), game) for attack in chosen)
 
 
-def _enough(n_trials: int, *, fresh: bool = False) -> int:
+def _check_n_trials(n_trials: int) -> int:
     if n_trials < MIN_TRIALS:
         raise AuditError(
-            f"n_trials must be at least {MIN_TRIALS}; got {n_trials}. Fewer tell nothing"
-            + (": use a pool of more subsets." if fresh else ".")
+            f"n_trials must be at least {MIN_TRIALS}; got {n_trials}. Fewer tell nothing."
         )
     return n_trials
 
 
-def _count(trials: CoinTrials, gamma: float) -> AuditResult:
-    successes = int(np.count_nonzero(trials.right))
-    estimate = clopper_pearson(successes, len(trials.right), gamma=gamma)
+def _judge(trials: Trials, gamma: float, n_guesses: int = 1) -> AuditResult:
+    """Count the right guesses of trials; several guesses of an attack share ``gamma``."""
+    successes, n_trials = int(np.count_nonzero(trials.right)), len(trials.right)
+    estimate = clopper_pearson(successes, n_trials, gamma=gamma / n_guesses)
     return AuditResult(
         attack=trials.attack,
         question=trials.question,
-        n_trials=len(trials.right),
+        n_trials=n_trials,
         successes=successes,
         success=replace(estimate, confidence=1.0 - gamma),
         prior=trials.prior,
@@ -275,7 +271,7 @@ def _attack_coins(
     certificate: Certificate | None,
     game: CoinGame,
     attacks: Sequence[str | Attack] | None,
-) -> list[CoinTrials]:
+) -> list[Trials]:
     if not isinstance(certificate, CoinCertificate):
         raise AuditError(
             "certificate must belong to a release with coins; got another, or none. "
@@ -303,6 +299,12 @@ def _resolve(
             "Read it with Certificate.read('release.json')."
         )
     certificate = as_pool_certificate(certificate)
+    if certificate.kind != "exact":
+        raise AuditError(
+            "certificate must be exact; got one about a fresh secret, of kind "
+            f"{certificate.kind!r}. Leave out the rule: the release is then about a secret from "
+            "the pool."
+        )
     if isinstance(subject, Bundle):
         noise_var = float(np.square(subject.grid_step * subject.units_per_std).sum())
         same_shape = certificate.dimension == subject.outputs.shape[1]
@@ -333,18 +335,12 @@ def _choose(attacks: Sequence[str | Attack] | None, target: Target) -> list[Atta
         fitting = [ATTACKS[name] for name in DEFAULT_ATTACKS]
         if not target.simulated:
             fitting.append(ATTACKS["precision"])
-        return [attack for attack in fitting if attack.fresh_secrets or not target.fresh]
+        return fitting
     chosen = []
     for item in attacks:
         if isinstance(item, str) and item not in ATTACKS:
             raise AuditError(f"attack must be one of {', '.join(ATTACKS)}; got {item!r}.")
-        attack = ATTACKS[item] if isinstance(item, str) else item
-        if target.fresh and not attack.fresh_secrets:
-            raise AuditError(
-                f"attack {attack.name!r} needs an exact certificate: it compares with the blind "
-                "success of someone who knows the pool. Use bayes or likelihood_ratio here."
-            )
-        chosen.append(attack)
+        chosen.append(ATTACKS[item] if isinstance(item, str) else item)
     return chosen
 
 
@@ -366,23 +362,16 @@ class _Game:
 
 def _measure(attack: Attack, trained: Trained, game: _Game) -> AuditResult:
     """Count successes on fresh releases; several guesses share gamma, the clearest is reported."""
-    guesses, gamma = trained.guesses, game.gamma
     results = []
-    for number, guess in enumerate(guesses):
-        trials = game.trials_of(guess)
-        successes = int(trained.hits(trials)[:, number].sum())
-        estimate = clopper_pearson(successes, len(trials), gamma=gamma / len(guesses))
-        results.append(
-            AuditResult(
-                attack=attack.name,
-                question=attack.question,
-                n_trials=len(trials),
-                successes=successes,
-                success=replace(estimate, confidence=1.0 - gamma),
-                prior=guess.prior,
-                bound=game.promise.bound(guess, game.target),
-                notes=trained.notes,
-                unit=guess.unit,
-            )
+    for number, guess in enumerate(trained.guesses):
+        trials = Trials(
+            attack=attack.name,
+            question=attack.question,
+            right=trained.hits(game.trials_of(guess))[:, number],
+            bound=game.promise.bound(guess, game.target),
+            prior=guess.prior,
+            notes=trained.notes,
+            unit=guess.unit,
         )
+        results.append(_judge(trials, game.gamma, len(trained.guesses)))
     return max(results, key=lambda result: result.success.lower - result.bound)

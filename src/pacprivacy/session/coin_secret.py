@@ -65,6 +65,7 @@ from pacprivacy.statistics import (
     CoinUnits,
     Statistic,
     SumStatistic,
+    refuse_obstacles,
     statistic_with_coins,
 )
 
@@ -269,6 +270,7 @@ class CoinSecret(SessionSecret):
             _refuse_undeclarable(whole, rows_per_unit)
             whole = whole.reading_by_entry()
         mechanism = whole.prepare(self.data)
+        refuse_obstacles(mechanism)
         descent = steps_of(mechanism, self.data, self._codes)
         if descent is not None:
             if rows_per_unit is not None:
