@@ -38,6 +38,7 @@ from pacprivacy.adversary.view_and_belief import (
 )
 from pacprivacy.sample import Pool
 
+RESERVE = 0.02  # of the advantage, kept for what the proofs cannot resolve
 TOP: float = 1 / math.sqrt(2 * math.pi)  # of the normal density
 HEAT_PILOT = 4096  # simulated releases that tell who needs a test of their own
 NODES = 8000  # of a grid, for outputs of rank 1
@@ -372,3 +373,78 @@ class _Tests:
             enough = np.where(over <= self._heat.extra, np.maximum(tried, floor), np.inf)
             charges = np.minimum(charges, enough)
         return charges
+
+
+# --- balances -----------------------------------------------------------------------------------
+
+
+def first_balance(advantage: float) -> float:
+    """Return ``V_0 = (pi/2) adv²``, with which ``Phi(0, V_0)`` is the advantage."""
+    return 0.5 * math.pi * advantage**2
+
+
+def balance_advantage(balance: float) -> float:
+    """Return the advantage that a balance allows from the start: the inverse of the above."""
+    return math.sqrt(max(balance, 0.0) * 2 / math.pi)
+
+
+@dataclass(frozen=True, slots=True, kw_only=True, eq=False)
+class Balances:
+    """The membership budget that remains for each unit; curator-only.
+
+    ``per_unit`` is ``V`` of every unit, updated at each release and never recomputed from the
+    belief. ``advantage`` is the limit of all releases together, ``reserve`` the remaining share of
+    the reserve.
+    """
+
+    per_unit: Vector
+    advantage: float
+    reserve: float = 1.0
+
+    def __post_init__(self) -> None:
+        freeze(self.per_unit)
+
+    @classmethod
+    def begin(cls, advantage: float, n_units: int) -> Self:
+        full = first_balance((1 - RESERVE) * advantage)
+        return cls(per_unit=np.full(n_units, full), advantage=advantage)
+
+    @property
+    def worst(self) -> float:
+        return float(self.per_unit.min())
+
+    @property
+    def increment_left(self) -> float:
+        """The gain over a blind guess that the smallest balance allows; public."""
+        return 0.5 * balance_advantage(self.worst) / (1 - RESERVE)
+
+    def least_after(self, increment: float) -> float:
+        """Return the balance below which more than ``increment`` of that would be gone."""
+        return first_balance(2 * (1 - RESERVE) * max(self.increment_left - increment, 0.0))
+
+    def planned(self, n_left: int, n_done: int) -> Vector:
+        """Return the allowance of units for the next of ``n_left`` releases, after ``n_done``.
+
+        The geometric mean of spreading what a unit saved over all of them and of spending it at
+        once.
+        """
+        full = Balances.begin(self.advantage, 1).worst
+        even = self.per_unit / n_left
+        ahead = self.per_unit - full * ((n_left - 1) / (n_left + n_done))
+        return np.minimum(np.sqrt(even * np.maximum(even, ahead)), self.per_unit)
+
+    def heat(self, before: Vector, allowed: Vector, part: float) -> Heat:
+        """Return the terms of a release that takes a ``part`` of the remaining reserve."""
+        used = part * self.reserve
+        full_reserve = first_balance(self.advantage) - first_balance((1 - RESERVE) * self.advantage)
+        return Heat(
+            before=before,
+            balance=self.per_unit,
+            allowed=allowed,
+            extra=used * RESERVE * self.advantage,
+            extra_square=used * full_reserve,
+        )
+
+    def after(self, charges: Vector, part: float) -> Self:
+        remaining = np.maximum(self.per_unit - charges * (1 + 1e-12), 0.0)
+        return replace(self, per_unit=remaining, reserve=self.reserve * (1 - part))

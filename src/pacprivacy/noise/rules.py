@@ -1,7 +1,7 @@
 """Rules are objects that plan noise; :func:`calibrate` plans it for a budget.
 
 For a secret from the pool there are formulas of the outputs' covariance
-(:mod:`pacprivacy.noise.covariance`), searches proved on simulated draws, and fixed shapes scaled
+(:mod:`pacprivacy.noise.plan`), searches proved on simulated draws, and fixed shapes scaled
 until they are proved; for a fresh secret, :mod:`pacprivacy.noise.iid`.
 """
 
@@ -32,26 +32,24 @@ from pacprivacy._system import single_threaded
 from pacprivacy.adversary import DEFAULT_GAMMA, Heat
 from pacprivacy.budget import AnyBudget, Spent, budget_limits
 from pacprivacy.errors import BudgetError
-from pacprivacy.noise.covariance import (
+from pacprivacy.noise.plan import (
     AxisFrame,
     Formula,
     Frame,
+    Kind,
+    NoisePlan,
+    PlanProblem,
     Spread,
     SpreadFrame,
     axis_spread_variances,
     isotropic,
     isotropic_max,
-    proportional,
-    waterfill,
-    weighted_spread_mean,
-)
-from pacprivacy.noise.plan import (
-    Kind,
-    NoisePlan,
-    PlanProblem,
     log_det_of_plan,
     make_plan,
     plan_caps,
+    proportional,
+    waterfill,
+    weighted_spread_mean,
 )
 from pacprivacy.noise.proof import prove_shape
 from pacprivacy.noise.shapes import Shape, axis_shape, exact_shapes, risk_shapes

@@ -26,9 +26,8 @@ from pacprivacy.adversary import (
     view_log_ratios,
 )
 from pacprivacy.errors import BudgetError
-from pacprivacy.noise.covariance import Spread, SpreadFrame, waterfill
 from pacprivacy.noise.lattice import Integers
-from pacprivacy.noise.plan import NoisePlan, make_plan
+from pacprivacy.noise.plan import NoisePlan, Spread, SpreadFrame, make_plan, waterfill
 from pacprivacy.sample import Pool
 
 PROBE_ELEMENTS = 1 << 23
