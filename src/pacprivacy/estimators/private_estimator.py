@@ -30,7 +30,7 @@ from pacprivacy._checks import Array
 from pacprivacy._random import public_generator
 from pacprivacy._sklearn import Fitted, find_inside, read_new, read_seed, validate
 from pacprivacy.adversary import DEFAULT_GAMMA
-from pacprivacy.budget import AnyBudget, BudgetLike, Membership, Spent, as_budget, budget_limits
+from pacprivacy.budget import BudgetLike, Membership, Spent, budget_limits
 from pacprivacy.dp.estimators import DPBase
 from pacprivacy.errors import CertificateError, DataError, MechanismError
 from pacprivacy.mechanism import (
@@ -134,6 +134,7 @@ class PrivateBase(Fitted, ABC):
         As in scikit-learn.
     """
 
+    budget: BudgetLike = DEFAULT_BUDGET
     sample: Pool | PoolStrategy | Coins | None = None
     n_subsets: int | None = None
     rule: AnyRule | None = None
@@ -212,8 +213,7 @@ class PrivateBase(Fitted, ABC):
         self, mechanism: Any, data: Any, *, sample: Any, units: UnitLabels, rng: int | None
     ) -> None:
         """Run :func:`pacprivacy.privatize` with the settings, and adopt the release."""
-        parameters = self.get_params(deep=False)
-        options = {field.name: parameters[field.name] for field in fields(PrivateBase)}
+        options = {field.name: getattr(self, field.name) for field in fields(PrivateBase)}
         drawn = sample if self.sample is None or isinstance(sample, Pool) else self.sample
         options |= {"sample": drawn, "units": units}
         if isinstance(drawn, Coins):
@@ -221,7 +221,7 @@ class PrivateBase(Fitted, ABC):
         del options["random_state"]
         if self.target is not None:
             options["target"] = replace(self.target, metric=self._judge)
-        release = privatize(mechanism, data, self._limit, rng=rng, **options)
+        release = privatize(mechanism, data, rng=rng, **options)
         self.certificate_: Certificate = release.certificate
         self.release_: Release = release
         self._adopt(release.value)
@@ -238,17 +238,13 @@ class PrivateBase(Fitted, ABC):
         if isinstance(self.sample, Coins):
             return True
         by_pool = (self.sample, self.n_subsets, self.rule, self.checkpoint, self.target)
-        limits = budget_limits(self._limit)
+        limits = budget_limits(self.budget)
         alone = limits.mi_nats is None and limits.success_level is not None
         if not alone or any(setting is not None for setting in (*by_pool, self.levels)):
             return False
         n_rows = len(data[0] if isinstance(data, tuple) else data)
         n_units = n_rows if units is None else len(np.unique(np.asarray(units)))
         return n_units >= FEWEST_UNITS
-
-    @property
-    def _limit(self) -> AnyBudget:
-        return as_budget(self.get_params(deep=False)["budget"])
 
     def _judge(self, value: Value, *on: Any) -> Any:
         """Return the figure of merit that a released value would give this estimator."""
@@ -374,7 +370,6 @@ class PrivateEstimator(PrivateBase):
 
     estimator: Any
     _: KW_ONLY
-    budget: BudgetLike = DEFAULT_BUDGET
     released: Sequence[str] | None = None
 
     predict = _delegated("predict", "predictions")
@@ -576,7 +571,7 @@ def _allowed(model: PrivateBase | DPBase) -> Spent:
             f"search must use a rule for a finite pool to be counted by its budget; got "
             f"{rule.name!r}. Use rule='risk' or 'waterfill'."
         )
-    limits = budget_limits(model.get_params(deep=False)["budget"])
+    limits = budget_limits(model.budget)
     n_subsets = model.n_subsets or getattr(model.sample, "n_subsets", None) or SUBSETS_BATCHED
     nats = math.log(n_subsets)  # nobody learns more than the secret itself
     nats = nats if limits.mi_nats is None else min(nats, limits.mi_nats)
