@@ -1,4 +1,4 @@
-"""What events cost together: ``ε`` at ``δ`` in three ways side by side, and the advantage.
+"""Joint cost of events: ``ε`` at ``δ`` in three ways side by side, and the advantage.
 
 Somebody tosses a coin for one of two neighbouring data sets, and the best attacker names the side
 with probability ``(1 + a)/2``. The advantage ``a`` is the total variation distance of the two

@@ -231,7 +231,7 @@ def subsample_aggregate(
     ----------
     fit : callable, public
         From the parts of ``data`` of one block to ``size`` numbers. Any function will do that can
-        be pickled: every block gets a copy of its own, and global generators seeded for it. Where
+        be pickled: every block gets a separate copy, and global generators seeded for it. Where
         it raises or returns something else, the aggregator's centre takes its place, unseen.
     data : sequence of arrays of equal length, curator-only
         The records.
@@ -307,7 +307,7 @@ def count_pate_votes(
     Guarantee
     ---------
     Claims DP-14 and DP-17. A teacher's votes are a function of its records and its seed; a record
-    changes those of one teacher; what is refused is public.
+    changes those of one teacher; refusals are public.
     """
     features = record_array(X)
     codes = encode_record_labels(y, tuple(classes), len(features))

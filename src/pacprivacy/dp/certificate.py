@@ -73,7 +73,7 @@ def check_neighbours(neighbours: str) -> None:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class DPCertificate:
-    """What a differentially private release promises; every field is public.
+    """Promise of a differentially private release; every field is public.
 
     Parameters
     ----------
@@ -227,7 +227,7 @@ class DPCertificate:
 
     @classmethod
     def read(cls, path: str | Path) -> Self:
-        """Read a certificate from a release file or a file of its own."""
+        """Read a certificate from a release file or a separate file."""
         return cls.from_dict(read_certificate(path))
 
 

@@ -1,4 +1,4 @@
-"""Private descent: batches, steps along noisy sums of clipped gradients, what they cost together.
+"""Private descent: batches, steps along noisy sums of clipped gradients, their joint cost.
 
 A batch is a public rule. Which records it picks is secret, and so is their number: sums are divided
 by the expected size. The sum of a step is a vector of whole numbers, which is rounded to a coarser
@@ -381,7 +381,7 @@ def check_dp_descent_delta(left: float, epsilon: float, delta: float) -> None:
 def plan_dp_descent_noise(
     batch: Batch, n_records: int, *, n_steps: int, n_weights: int, epsilon: float, delta: float
 ) -> tuple[float, float]:
-    """Return the noise over the clipping norm, and what discrete noise leaves of ``δ``."""
+    """Return the noise over the clipping norm, and the part of ``δ`` that discrete noise leaves."""
     epsilon, delta = check_epsilon_delta(epsilon, delta)
     left = delta * (1.0 - HAIR) - dp_noise_slack(epsilon, n_weights * n_steps)
     check_dp_descent_delta(left, epsilon, delta)

@@ -269,7 +269,7 @@ def minimise_perturbed(
 
 
 def _bound_norm(signed: Matrix, penalty: float, tilt: Vector, point: Vector) -> float:
-    """Return a bound on the norm of the gradient, with what rounding could hide."""
+    """Return a bound on the norm of the gradient, including rounding."""
     n, d = signed.shape
     slopes = -scipy.special.expit(-(signed @ point))
     gradients = np.ascontiguousarray((signed * slopes[:, None]).T)

@@ -73,7 +73,7 @@ def dp_noise_distance(n_numbers: int, *, law: Law = "gaussian") -> float:
 
 
 def dp_noise_price(epsilon: float, distance: float) -> float:
-    """Return what a distance in total variation from continuous noise costs in ``δ``."""
+    """Return the cost in ``δ`` of a distance in total variation from continuous noise."""
     return (1.0 + math.exp(min(epsilon, 700.0))) * distance
 
 

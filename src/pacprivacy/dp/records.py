@@ -2,7 +2,7 @@
 
 That a record is odd is a fact about this record: an error or a warning would tell it without any
 noise. So an entry that is not a finite number, or a label that was not declared, makes its record
-an empty one, which has no influence. What is refused is public: axes, columns, types, and, where
+an empty one, which has no influence. Refusals are public: axes, columns, types, and, where
 records are replaced, how many there are. Sums are exact in whole numbers, whatever the order.
 """
 
