@@ -78,7 +78,6 @@ class ArrayStatistic(SumStatistic):
         return UnitSums.of_rows(
             block,
             units=units,
-            n_units=len(X) if units is None else int(units.max(initial=-1)) + 1,
             centre=centre,
             scales=self._output_scales(np.where(deviations > 0, deviations, 1.0)),
         )
@@ -282,7 +281,6 @@ class Histogram(ArrayStatistic):
         return UnitSums.of_rows(
             np.ones((len(X) * len(edges), 1)),
             units=np.tile(of_row, len(edges)),
-            n_units=int(of_row.max(initial=-1)) + 1,
             cells=np.concatenate(
                 [np.where(bins < n_bins, j * n_bins + bins, -1) for j, bins in enumerate(cells)]
             ),

@@ -140,8 +140,8 @@ def refuse_obstacles(mechanism: Mechanism) -> None:
     for inner in mechanism_layers(mechanism):
         if (obstacle := inner.coin_obstacle()) is not None:
             raise MechanismError(
-                f"sample must be a pool where {obstacle}; got coins. Write sample=pac.Balanced(), "
-                "or leave that option out."
+                f"a pool must be used where {obstacle}; got coins. Use a pool: "
+                "sample=pac.Balanced(), or leave that option out."
             )
 
 

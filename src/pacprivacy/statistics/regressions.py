@@ -231,7 +231,6 @@ class MomentOLS(OLS, SumStatistic):
         return UnitSums.of_rows(
             products,
             units=units,
-            n_units=len(products) if units is None else int(units.max(initial=-1)) + 1,
             centre=fixed_mechanism(self.layout, "layout").centre,
         )
 

@@ -55,7 +55,6 @@ class SummedStatistic(Statistic, SumStatistic):
         return UnitSums.of_rows(
             shape_block(self.formula, X, rows.weights, shared=shared),
             units=units,
-            n_units=len(X) if units is None else int(units.max(initial=-1)) + 1,
             cells=rows.cells if self.by else None,
             n_cells=self.n_cells,
             centre=centre,

@@ -202,11 +202,9 @@ class UnitSums:
         ``units`` numbers the unit of every row (None: every row is one), ``cells`` its cell.
         """
         values = np.ascontiguousarray(values, dtype=np.float64)
-        number = len(values) if n_units is None and units is None else n_units
+        number = n_units
         if number is None:
-            raise MechanismError(
-                "n_units must be given with units; got None. Pass the number of units."
-            )
+            number = len(values) if units is None else int(np.max(units, initial=-1)) + 1
         centre = np.zeros(0) if centre is None else centre
         if units is None and cells is None:
             starts = np.array([0, len(values)])
