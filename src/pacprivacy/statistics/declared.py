@@ -202,14 +202,14 @@ class Declaration:
     def text(self, unit: str) -> str:
         """Return what was declared, in words."""
         cells = "bins" if self.statistic == "histogram" else "groups"
-        said = [str(column) for column in self.columns]
+        declared = [str(column) for column in self.columns]
         if self.n_cells > 1:
-            said.append(f"{self.n_cells} {cells}")
+            declared.append(f"{self.n_cells} {cells}")
         if self.largest_weight != 1.0:
-            said.append(f"weights of at most {self.largest_weight:g}")
+            declared.append(f"weights of at most {self.largest_weight:g}")
         more = "" if self.rows_per_unit == 1 else f", the first {self.rows_per_unit} at most"
-        said.append(f"rows of one {unit}: {self.rows_per_unit}{more}")
-        return "; ".join(said)
+        declared.append(f"rows of one {unit}: {self.rows_per_unit}{more}")
+        return "; ".join(declared)
 
 
 def first_rows(units: npt.NDArray[Any], most: int) -> Integers:

@@ -342,7 +342,7 @@ def _compare_sums(
         size = np.maximum(np.abs(less), np.abs(again)) + float(np.nanmax(np.abs(again), initial=0))
         if not (both | (difference <= AGREEMENT * size)).all():
             raise MechanismError(
-                "contributions must add up: the value of all sums less what a unit adds differs "
+                "contributions must add up: the value of all sums less those of a unit differs "
                 "from that of the rows of all others. What a unit adds must not depend on others."
             )
         largest = max(largest, float(np.nanmax(difference, initial=0.0)))

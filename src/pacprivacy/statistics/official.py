@@ -184,9 +184,9 @@ class OfficialTable(JointStatistic, MechanismWrapper):
         assert isinstance(contributions, JointSums)
         (part,) = contributions.parts
         slopes = self.jacobian(contributions.total())[0]
-        few = np.repeat(part.entries_per_cell < LEAST_CELL, part.block)
+        in_small_cells = np.repeat(part.entries_per_cell < LEAST_CELL, part.block)
         sizes = np.abs(slopes).max(axis=1)
-        of_many = sizes[(slopes[:, few] == 0).all(axis=1)]
+        of_many = sizes[(slopes[:, in_small_cells] == 0).all(axis=1)]
         if len(of_many):
             most = float(of_many.max())
             slopes = slopes * (most / np.maximum(sizes, most))[:, None]

@@ -389,15 +389,15 @@ class LogisticRegression(_Newton):
 
     @property
     def public(self) -> tuple[str, ...]:
-        said = super(LogisticRegression, self).public
+        lines = super(LogisticRegression, self).public
         levels = None if self.layout is None else self.layout.target_levels
-        return said if levels is None else (*said, f"log odds of {self.target} = {levels[1]}")
+        return lines if levels is None else (*lines, f"log odds of {self.target} = {levels[1]}")
 
     @property
     def published(self) -> tuple[str, ...]:
-        said = super(LogisticRegression, self).published
+        facts = super(LogisticRegression, self).published
         declared = self.target in self.levels
-        return said if declared else (*said, f"the two levels of {self.target!r}")
+        return facts if declared else (*facts, f"the two levels of {self.target!r}")
 
     def _target_levels(self, frame: Columns) -> tuple[str, ...] | None:
         assert self.target is not None

@@ -112,8 +112,10 @@ class SummedStatistic(Statistic, SumStatistic):
 
     def _declared_layout(self, layout: StatisticLayout) -> StatisticLayout:
         """Return names and levels as declared: of texts, none is read by what others look like."""
-        found = set(layout.date_formats) - set(self.date_formats)
-        kinds = {name: "text" if name in found else kind for name, kind in layout.kinds.items()}
+        guessed_dates = set(layout.date_formats) - set(self.date_formats)
+        kinds = {
+            name: "text" if name in guessed_dates else kind for name, kind in layout.kinds.items()
+        }
         levels = {}
         for name, known in layout.levels.items():
             written = known if kinds[name] == "date" else self.levels[name]
