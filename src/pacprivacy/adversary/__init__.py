@@ -26,7 +26,6 @@ from pacprivacy.adversary.betting import (
     InfluenceWager as InfluenceWager,
 )
 from pacprivacy.adversary.heat import (
-    IN_CACHE as IN_CACHE,
     Heat as Heat,
     heat_by_information as heat_by_information,
     heat_charges as heat_charges,
@@ -82,7 +81,6 @@ from pacprivacy.adversary.quantile_influence import (
 )
 from pacprivacy.adversary.view_and_belief import (
     Belief as Belief,
-    Candidates as Candidates,
     Floats as Floats,
     View as View,
     ViewTilts as ViewTilts,

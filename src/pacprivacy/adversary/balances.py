@@ -13,7 +13,8 @@ import numpy.typing as npt
 
 from pacprivacy._checks import Matrix, Vector, freeze
 from pacprivacy.adversary.heat import TOP, Heat
-from pacprivacy.adversary.view_and_belief import Candidates, Floats, Units, ViewTilts
+from pacprivacy.adversary.view_and_belief import Floats, Units, ViewTilts
+from pacprivacy.sample import Pool
 
 RESERVE = 0.02  # of the advantage, kept for what the proofs cannot resolve
 CUBES = 5.3  # of the largest move of a vote, in units of its information's root
@@ -113,7 +114,7 @@ class VoteBalances:
     """
 
     def __init__(
-        self, pool: Candidates, advantage: float, query_nats: float, *, two_votes: bool = False
+        self, pool: Pool, advantage: float, query_nats: float, *, two_votes: bool = False
     ) -> None:
         self._tilts, self.advantage = ViewTilts(pool), advantage
         share = self._tilts.share

@@ -30,13 +30,13 @@ from pacprivacy.adversary.advantage import (
     normal_tail,
 )
 from pacprivacy.adversary.view_and_belief import (
-    Candidates,
     Units,
     View,
     ViewTilts,
     draw_view_blocks,
     view_posterior,
 )
+from pacprivacy.sample import Pool
 
 TOP: float = 1 / math.sqrt(2 * math.pi)  # of the normal density
 HEAT_PILOT = 4096  # simulated releases that tell who needs a test of their own
@@ -45,11 +45,10 @@ FINEST, COARSEST = 1 / 400, 1 / 20  # of the noise's standard deviation
 TIGHT = 1.02  # a quick charge further above the mean square is worth a test
 HEAVY = 0.3  # of what the worst-placed unit must bear: less is not worth a test
 MOST_TESTED = 48  # units, beyond those that could not pay a quick charge
-LADDER = (1.0, 1.05, 1.3, 2.0)  # of the mean square: charges that are tested
 CLOSE = (0.01, 0.07)  # beyond what draws should prove, and one that leaves room
 N_BOUNDS = 2 + len(CLOSE)  # that one unit's charge rests on: the mean square and the tests
 CHUNK = 1 << 22
-IN_CACHE = 1 << 14  # numbers
+TESTED_AT_ONCE = 1 << 14  # numbers
 
 
 def heat_potential(tilt: npt.ArrayLike, balance: npt.ArrayLike) -> Vector:
@@ -57,12 +56,6 @@ def heat_potential(tilt: npt.ArrayLike, balance: npt.ArrayLike) -> Vector:
     from scipy.special import ndtr  # slow to import, not always needed
 
     size, root = np.abs(np.asarray(tilt, dtype=np.float64)), np.sqrt(balance)
-    # Few rows at a time stay in the cache.
-    if size.ndim == 2 and len(size) > 1 and size.size > IN_CACHE and root.shape == size.shape[1:]:
-        step = max(1, IN_CACHE // size.shape[1])
-        for rows in range(0, len(size), step):
-            size[rows : rows + step] = heat_potential(size[rows : rows + step], balance)
-        return size
     with np.errstate(divide="ignore", invalid="ignore"):
         z = np.where(root > 0, size / root, np.inf)
     potential: Vector = size + 2 * (root * TOP * np.exp(-0.5 * z * z) - size * ndtr(-z))
@@ -155,7 +148,7 @@ def heat_by_information(heat: Heat, share: Vector, nats: float) -> Vector:
 
 def heat_charges(
     view: View,
-    pool: Candidates,
+    pool: Pool,
     heat: Heat,
     *,
     n_draws: int,
@@ -178,7 +171,7 @@ def heat_charges(
     return noiseless_heat_charges(view, pool, heat)
 
 
-def noiseless_heat_charges(view: View, pool: Candidates, heat: Heat) -> Vector:
+def noiseless_heat_charges(view: View, pool: Pool, heat: Heat) -> Vector:
     """Return the charge of every unit for a release without noise: exact sums over its values."""
     return _charge_by_sums(ViewTilts(pool), heat, _group_posteriors(view), 0.0, 0.0)
 
@@ -242,9 +235,7 @@ def _charge_by_sums(
         bound = error * (wide + most[chosen]) + lost * 2 * (wide + span[chosen]) + 1e-12
         bound -= heat_potential(here.before, here.balance) - slope * here.before * mass.sum()
         bound -= slope * (mass @ tilted)
-        for step_up in (*LADDER, None):
-            tried = here.allowed if step_up is None else step_up * floor[chosen]
-            tried = np.maximum(tried, floor[chosen])
+        for tried in (floor[chosen], np.maximum(here.allowed, floor[chosen])):
             undecided = np.flatnonzero(tried < charges[chosen])
             after = np.maximum(here.balance - tried, 0.0)[undecided]
             over = mass @ heat_potential(tilted[:, undecided], after) + bound[undecided]
@@ -352,7 +343,7 @@ class _Tests:
         return after - self._slope * moved - self._goal
 
     def add(self, moved: Matrix) -> None:
-        step = max(1, IN_CACHE // max(1, moved.shape[1]))  # there may be no unit to test
+        step = max(1, TESTED_AT_ONCE // max(1, moved.shape[1]))  # there may be no unit to test
         for start in range(0, len(moved), step):
             rows = moved[start : start + step]
             columns = [np.square(rows), *(self._over(rows, tried) for tried in self._tried)]

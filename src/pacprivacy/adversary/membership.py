@@ -24,7 +24,6 @@ from pacprivacy.adversary.advantage import RATES, advantage_bounds, advantage_de
 from pacprivacy.adversary.information import DEFAULT_GAMMA
 from pacprivacy.adversary.view_and_belief import (
     EVERYONE,
-    Candidates,
     View,
     ViewTilts,
     check_view_size,
@@ -33,6 +32,7 @@ from pacprivacy.adversary.view_and_belief import (
     view_generator,
     view_posterior,
 )
+from pacprivacy.sample import Pool
 from pacprivacy.theory import Estimate
 
 ROUNDING = 1e-12  # sums of a few thousand weights that add up to one
@@ -87,7 +87,7 @@ class MembershipRisk:
 
 def membership_risk(
     view: View,
-    pool: Candidates,
+    pool: Pool,
     *,
     n_draws: int | None = None,
     gamma: float = DEFAULT_GAMMA,
@@ -135,7 +135,7 @@ def membership_draws(n_subsets: int) -> int:
     return int(np.clip(5 * 10**7 // n_subsets, 8192, 1 << 17))
 
 
-def noiseless_membership(view: View, pool: Candidates) -> MembershipRisk:
+def noiseless_membership(view: View, pool: Pool) -> MembershipRisk:
     """Return the membership success when only the secret's group is released; exact, no draws."""
     check_view_size(view.n_subsets, pool)
     tilts = ViewTilts(pool)
@@ -172,7 +172,7 @@ class TradeOff:
 
 def membership_trade_off(
     view: View,
-    pool: Candidates,
+    pool: Pool,
     *,
     unit: int,
     n_draws: int,
@@ -251,7 +251,7 @@ class SideKnowledge:
 
 def side_knowledge(
     view: View,
-    pool: Candidates,
+    pool: Pool,
     *,
     n_told: int,
     direction: Direction | None = None,
@@ -306,7 +306,7 @@ def side_knowledge(
 
 
 def _told_units(
-    pool: Candidates,
+    pool: Pool,
     secret: int,
     n_told: int,
     direction: Direction | None,

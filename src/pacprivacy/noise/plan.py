@@ -23,7 +23,6 @@ from pacprivacy._checks import (
 from pacprivacy._random import BitSource, public_generator
 from pacprivacy.adversary import (
     Belief,
-    Candidates,
     Heat,
     MembershipRisk,
     View,
@@ -42,6 +41,7 @@ from pacprivacy.noise.covariance import (
     spread_of,
 )
 from pacprivacy.noise.lattice import Integers, lattice_grid, sample_discrete_gaussian
+from pacprivacy.sample import Pool
 from pacprivacy.theory import (
     Estimate,
     entropy,
@@ -204,7 +204,7 @@ class NoisePlan:
         self,
         proof: Proof,
         view: View,
-        pool: Candidates | None = None,
+        pool: Pool | None = None,
         limit: Heat | Vector | None = None,
     ) -> NoisePlan:
         """Return the plan with the claim of a proof, computed on the draws that it names."""
@@ -307,7 +307,7 @@ class PlanProblem:
     gamma: float
     seed: int
     mi_nats: float | None = None
-    pool: Candidates | None = None
+    pool: Pool | None = None
     caps: Vector | None = None
     priors: Vector | None = None
     heat: Heat | None = None
@@ -413,7 +413,7 @@ def distinct_plan_outputs(values: Matrix, log_p: Vector) -> tuple[Integers, floa
 
 
 def plan_caps(
-    limits: Spent, caps: Vector | None, pool: Candidates | None, log_p: Vector
+    limits: Spent, caps: Vector | None, pool: Pool | None, log_p: Vector
 ) -> tuple[Vector | None, Vector | None]:
     """Return success caps and priors per unit; infinite caps do not bind, None without a limit."""
     if caps is None and limits.success_level is None:

@@ -18,7 +18,6 @@ import numpy as np
 from pacprivacy._checks import Vector
 from pacprivacy._random import public_generator
 from pacprivacy.adversary import (
-    Candidates,
     Heat,
     MembershipRisk,
     View,
@@ -44,6 +43,7 @@ from pacprivacy.noise.shapes import (
     risk_shape_probe,
     shape_scale,
 )
+from pacprivacy.sample import Pool
 from pacprivacy.theory import Estimate, empirical_bernstein
 
 Claim: TypeAlias = Literal["information", "membership", "charges"]
@@ -383,15 +383,13 @@ class Proof:
     def information(self, view: View) -> Estimate:
         return exact_information(view, n_draws=self.n_draws, gamma=self.gamma, rng=self._rng())
 
-    def membership(
-        self, view: View, pool: Candidates, caps: Vector | None = None
-    ) -> MembershipRisk:
+    def membership(self, view: View, pool: Pool, caps: Vector | None = None) -> MembershipRisk:
         rng = self._rng()
         return membership_risk(
             view, pool, caps=caps, n_draws=self.n_draws, gamma=self.gamma, rng=rng
         )
 
-    def charges(self, view: View, pool: Candidates, heat: Heat) -> Vector:
+    def charges(self, view: View, pool: Pool, heat: Heat) -> Vector:
         """Return the proved charge of every unit's balance, on these draws."""
         rng = self._rng()
         return heat_charges(view, pool, heat, n_draws=self.n_draws, gamma=self.gamma, rng=rng)
