@@ -120,7 +120,7 @@ class CoinSecret(SessionSecret):
             if not single:  # coins follow from what units are called
                 units = tables.unit_keys()
         self._labels = units
-        self._codes: npt.NDArray[np.int32] | None = None
+        self._codes: npt.NDArray[np.int64] | None = None
         self._ids: tuple[bytes, ...] | None = None
         self._roster: Roster | None = None
         if coins.rows_per_unit is not None and not single:
@@ -132,7 +132,8 @@ class CoinSecret(SessionSecret):
             if not single:
                 check_exact_ids(units)
             named = pool_unit_name(str(getattr(units, "name", "") or ""))
-            self._codes, self._ids = code_units(units, self.data.n_rows)
+            codes, self._ids = code_units(units, self.data.n_rows)
+            self._codes = codes.astype(np.int64)
             self.n_units = len(self._ids)
             if not isinstance(tables, Tables):
                 self.unit = named or "unit"

@@ -11,7 +11,7 @@ from __future__ import annotations
 import math
 from collections.abc import Iterator
 from dataclasses import dataclass
-from typing import Annotated, Any, Final, Literal, NamedTuple
+from typing import Annotated, Final, Literal, NamedTuple
 
 import msgspec
 import numpy as np
@@ -212,7 +212,7 @@ class Declaration:
         return "; ".join(declared)
 
 
-def first_rows(units: npt.NDArray[Any], most: int) -> Integers:
+def first_rows(units: Integers, most: int) -> Integers:
     """Return the rows that are used of every unit: its first ones, in the order of the table.
 
     Whether a row is used depends on the rows of its own unit alone.

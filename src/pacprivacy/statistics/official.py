@@ -15,7 +15,7 @@ import numpy as np
 import numpy.typing as npt
 import scipy
 
-from pacprivacy._checks import Matrix, Vector, as_told
+from pacprivacy._checks import Integers, Matrix, Vector, as_told
 from pacprivacy.errors import MechanismError
 from pacprivacy.mechanism import Data, MechanismWrapper, fixed_mechanism
 from pacprivacy.statistics.formulas import SUM
@@ -159,7 +159,7 @@ class OfficialTable(JointStatistic, MechanismWrapper):
     def coin_obstacle(self) -> str | None:
         return self.inner.coin_obstacle()
 
-    def contributions(self, data: Data, units: npt.NDArray[Any] | None = None) -> UnitSums:
+    def contributions(self, data: Data, units: Integers | None = None) -> UnitSums:
         """Return the contributions of every unit to all cells, in one row."""
         return JointSums.of((self.inner.contributions(data, units),))
 

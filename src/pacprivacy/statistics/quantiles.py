@@ -362,9 +362,7 @@ class TableQuantiles(Statistic, AveragedStatistic):
                 inside = inside[np.argsort(column[inside], kind="stable")]
                 yield inside, column[inside]
 
-    def on_samples(
-        self, data: Data, units: npt.NDArray[Any] | None, coins: CoinUnits
-    ) -> SampleValue:
+    def on_samples(self, data: Data, units: Integers | None, coins: CoinUnits) -> SampleValue:
         rows, scales = self.read(data.parts), fixed_mechanism(self.layout, "layout").scales
         codes = np.arange(len(rows.weights)) if units is None else units
         sets = tuple(
@@ -401,9 +399,7 @@ class ArrayQuantiles(Mechanism, AveragedStatistic):
         q = self.probabilities[0] if self.scalar else self.probabilities
         return np.quantile(read_data_numbers(parts, self.name), q, axis=0)
 
-    def on_samples(
-        self, data: Data, units: npt.NDArray[Any] | None, coins: CoinUnits
-    ) -> SampleValue:
+    def on_samples(self, data: Data, units: Integers | None, coins: CoinUnits) -> SampleValue:
         X = read_data_numbers(data.parts, self.name)
         X = X[np.arange(len(X))].reshape(len(X), -1)
         codes = np.arange(len(X)) if units is None else units

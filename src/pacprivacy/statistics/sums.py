@@ -3,12 +3,12 @@
 from __future__ import annotations
 
 from dataclasses import dataclass, replace
-from typing import Any, ClassVar, Literal, Self
+from typing import ClassVar, Literal, Self
 
 import numpy as np
 import numpy.typing as npt
 
-from pacprivacy._checks import LARGEST_OUTPUT, Matrix, Vector
+from pacprivacy._checks import LARGEST_OUTPUT, Integers, Matrix, Vector
 from pacprivacy.errors import MechanismError
 from pacprivacy.mechanism import (
     Columns,
@@ -43,7 +43,7 @@ class SummedStatistic(Statistic, SumStatistic):
         """Return the columns that the formula is of; NaN is a gap."""
         return rows.X
 
-    def contributions(self, data: Data, units: npt.NDArray[Any] | None = None) -> UnitSums:
+    def contributions(self, data: Data, units: Integers | None = None) -> UnitSums:
         rows, layout = self.read(data.parts), fixed_mechanism(self.layout, "layout")
         X = self._summed(rows)
         centre = np.zeros(X.shape[1])

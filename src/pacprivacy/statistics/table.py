@@ -10,7 +10,7 @@ from typing import Any, ClassVar, Final, Literal, Self
 import numpy as np
 import numpy.typing as npt
 
-from pacprivacy._checks import Matrix, Vector, as_told, shorten, suggestion
+from pacprivacy._checks import Integers, Matrix, Vector, as_told, shorten, suggestion
 from pacprivacy._values import DATES
 from pacprivacy.errors import MechanismError
 from pacprivacy.mechanism import (
@@ -54,7 +54,7 @@ class StatisticRows:
     cells: npt.NDArray[np.int64]
     y: Vector | None = None
 
-    def take(self, rows: npt.NDArray[Any]) -> StatisticRows:
+    def take(self, rows: Integers) -> StatisticRows:
         y = None if self.y is None else self.y[rows]
         return StatisticRows(
             weights=self.weights[rows], X=self.X[rows], cells=self.cells[rows], y=y
