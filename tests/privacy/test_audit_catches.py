@@ -16,7 +16,7 @@ from sklearn.datasets import load_iris
 import pacprivacy as pac
 from pacprivacy._random import SimulatedSource
 from pacprivacy.adversary import membership_risk
-from pacprivacy.adversary.information import DEFAULT_GAMMA
+from pacprivacy.adversary.exact import DEFAULT_GAMMA
 from pacprivacy.audit import AuditPromise, Guess, Releases, Target, audit
 from pacprivacy.audit.results import _Game, _measure
 from pacprivacy.noise import NoisePlan, calibrate

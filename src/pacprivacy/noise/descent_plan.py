@@ -455,8 +455,8 @@ def simulate_descent_errors(plan: DescentPlan, *, seed: int) -> DescentErrors | 
 
     A path that is off by ``d`` has a gradient that is off by ``Hd``, ``H`` being the second
     derivatives of the rows whose gradient is not shortened: the others stay as long as they are.
-    The error by noise is a new one at every step; that by coins is what a sample of the units adds
-    at the end, the same at every step. A function of all records, the plan and public randomness.
+    The error by noise is new at every step; that by coins is the error of a sample of the units at
+    the end, the same at every step. A function of all records, the plan and public randomness.
     """
     walk = _walk(plan)
     if walk is None:

@@ -15,8 +15,16 @@ import numpy.typing as npt
 from pacprivacy._checks import LARGEST_OUTPUT, SMALLEST_RANGE, Matrix, Vector, check_positive
 from pacprivacy.budget import Spent
 from pacprivacy.errors import BudgetError, PoolError
-from pacprivacy.noise.covariance import AxisFrame, isotropic, isotropic_max, proportional
-from pacprivacy.noise.plan import Kind, NoisePlan, PlanProblem, make_plan
+from pacprivacy.noise.plan import (
+    AxisFrame,
+    Kind,
+    NoisePlan,
+    PlanProblem,
+    isotropic,
+    isotropic_max,
+    make_plan,
+    proportional,
+)
 from pacprivacy.noise.rules import Rule, Terms
 from pacprivacy.sample import Pool
 from pacprivacy.theory import (

@@ -1,7 +1,7 @@
 """Rules are objects that plan noise; :func:`calibrate` plans it for a budget.
 
 For a secret from the pool there are formulas of the outputs' covariance
-(:mod:`pacprivacy.noise.covariance`), searches proved on simulated draws, and fixed shapes scaled
+(:mod:`pacprivacy.noise.plan`), searches proved on simulated draws, and fixed shapes scaled
 until they are proved; for a fresh secret, :mod:`pacprivacy.noise.iid`.
 """
 
@@ -32,26 +32,24 @@ from pacprivacy._system import single_threaded
 from pacprivacy.adversary import DEFAULT_GAMMA, Heat
 from pacprivacy.budget import AnyBudget, Spent, budget_limits
 from pacprivacy.errors import BudgetError
-from pacprivacy.noise.covariance import (
+from pacprivacy.noise.plan import (
     AxisFrame,
     Formula,
     Frame,
+    Kind,
+    NoisePlan,
+    PlanProblem,
     Spread,
     SpreadFrame,
     axis_spread_variances,
     isotropic,
     isotropic_max,
-    proportional,
-    waterfill,
-    weighted_spread_mean,
-)
-from pacprivacy.noise.plan import (
-    Kind,
-    NoisePlan,
-    PlanProblem,
     log_det_of_plan,
     make_plan,
     plan_caps,
+    proportional,
+    waterfill,
+    weighted_spread_mean,
 )
 from pacprivacy.noise.proof import prove_shape
 from pacprivacy.noise.shapes import Shape, axis_shape, exact_shapes, risk_shapes
@@ -67,7 +65,7 @@ Terms: TypeAlias = tuple[float | None, Vector | None, Vector | None]
 class Rule(ABC):
     """How noise is calibrated.
 
-    ``family`` is the public name, ``kind`` what a certificate of its plans can promise,
+    ``family`` is the public name, ``kind`` the promise of its plans' certificates,
     ``n_reserve`` the subsets drawn beside the pool for a fresh secret (0 for one from the pool),
     ``is_simulated`` whether its plans are proved on simulated draws.
     """
@@ -376,7 +374,7 @@ class SearchingRule(PoolRule):
             shapes = _promising_shapes(problem, weighting, "propose")
         if len(shapes) < problem.claims:
             return closed
-        # Noise that meets two limits is at least the larger of what each asks for.
+        # Noise that meets two limits is at least the larger of their noises.
         most = max(shapes, key=lambda shape: shape.total_variance)
         return min(most.plan(problem.spread, rule=self.name), closed, key=_total_variance)
 

@@ -14,10 +14,9 @@ from typing import ClassVar, Final, Literal
 
 import numpy as np
 
-from pacprivacy._certificates import readings_text
 from pacprivacy._checks import Amount, Count, Share
 from pacprivacy._rounding import at_least, at_most, percent_at_most, two_digits
-from pacprivacy._values import times_in_100
+from pacprivacy._values import readings_text, times_in_100
 from pacprivacy.adversary import (
     GROUP_SIZES,
     LARGE_MOVE,
@@ -33,16 +32,14 @@ from pacprivacy.release.certificate import (
     Certificate,
     CertificateNoise,
     Positive,
+    Rows,
     Text,
+    budget_text,
     certificate_epsilon,
     fields_on_trust,
     on_trust,
-    refuse_field,
-)
-from pacprivacy.release.certificate_text import (
-    Rows,
-    budget_text,
     plural_text,
+    refuse_field,
     studied_text,
     who_text,
 )

@@ -10,7 +10,7 @@ from functools import singledispatch
 from pathlib import Path
 from typing import Final
 
-from pacprivacy._certificates import Verified, verify
+from pacprivacy._values import Verified, verify
 from pacprivacy.errors import CertificateError
 from pacprivacy.release.bundle import RELATIVE, CuratorBundle, load_bundle
 from pacprivacy.release.certificate import Certificate
