@@ -188,7 +188,7 @@ def advantage_bounds(
 
 
 class _Simulation:
-    """Bounds of advantages by simulated releases, stage by stage, each on draws of its own.
+    """Bounds of advantages by simulated releases, stage by stage, each on separate draws.
 
     ``gamma``: half for upper bounds of any one unit, a quarter for lower bounds, one for the mean.
     """

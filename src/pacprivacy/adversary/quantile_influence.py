@@ -37,7 +37,7 @@ class QuantileWindow:
     """The records around a quantile, in increasing order; curator-only.
 
     ``values`` are those of ranks ``first``, ``first + 1``, ..., counted from 1, of ``n_rows``
-    records, each of a unit of its own.
+    records, one for each unit.
     """
 
     values: Vector = field(repr=False)

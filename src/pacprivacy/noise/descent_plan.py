@@ -3,7 +3,7 @@
 Weights are functions of released sums alone. Each unit pays for its own gradient, used or left out;
 its remaining budget is spread over the steps to come, and a gradient that costs more is shortened.
 All steps have the same noise: gradients of one norm, the radius, spend the budget under it. Radius
-and rate are chosen before a coin is drawn, by rehearsals on all records with noise of their own.
+and rate are chosen before a coin is drawn, by rehearsals on all records with separate noise.
 
 With several batches, units are assigned by a public order; a step sums over one batch, and units
 pay only in the steps of their own batch.
@@ -196,7 +196,7 @@ class DescentPlan:
     ``batches``, curator-only, take turns; ``rate`` is the length of a step and ``noise`` that of
     every step. ``parameter`` is the influence that a unit may have in all steps together,
     ``allowed``, curator-only, the limit of every unit's clock. ``rehearsed`` is the end of a
-    rehearsal, with noise of its own.
+    rehearsal, with separate noise.
     """
 
     settings: StepMechanism

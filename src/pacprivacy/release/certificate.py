@@ -50,7 +50,7 @@ Fact: TypeAlias = str | bool | int | Finite | None
 
 
 class SessionFacts(TypedDict, total=False):
-    """What the certificate of a release says about its session, where it says anything."""
+    """Statements of a certificate about the session, if any."""
 
     release_number: Positive
     secrets: Text
@@ -154,7 +154,7 @@ class CertificateNoise:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Certificate(ABC):
-    """What every attacker is held to; every field is public.
+    """Bounds on every attacker; every field is public.
 
     ``sampling`` is the kind of secret. ``membership_bound`` is *balanced* success, for a unit that
     was used or left out with equal odds.
@@ -225,7 +225,7 @@ class Certificate(ABC):
     @property
     @abstractmethod
     def not_hidden(self) -> str:
-        """Summary of what is not hidden; ``not_promised`` has all of it."""
+        """Summary of the limits of the promise; ``not_promised`` has all of it."""
 
     @property
     @abstractmethod
@@ -234,7 +234,7 @@ class Certificate(ABC):
 
     @abstractmethod
     def rows(self) -> Rows:
-        """Return names and texts of what was proved, for the terminal."""
+        """Return names and texts of the proved bounds, for the terminal."""
 
     # --- what they share ------------------------------------------------------------------------
 
@@ -351,7 +351,7 @@ class Certificate(ABC):
 
     @classmethod
     def read(cls, path: str | Path) -> Certificate:
-        """Read a certificate from a release file or a file of its own."""
+        """Read a certificate from a release file or a separate file."""
         return cls.from_dict(read_certificate(path))
 
 
@@ -394,7 +394,7 @@ def certificate_text(cert: Certificate) -> str:
 
 
 def pool_rows(cert: PoolCertificate) -> Rows:
-    """Return names and texts of what was proved about a pool."""
+    """Return names and texts of the proved bounds of a pool."""
     return [
         ("Kind", KINDS[cert.kind]),
         ("Asked", budget_text(cert)),
@@ -444,7 +444,7 @@ def _promise_text(cert: PoolCertificate) -> str:
 
 
 def studied_text(cert: Certificate) -> str:
-    """Return what an attacker studies: the release, or all of its session."""
+    """Return the object of study of an attacker: the release, or all of its session."""
     return "all releases of this session" if cert.composition else "this release"
 
 
@@ -637,7 +637,7 @@ def open_parts_text(
 def not_promised_text(
     pool: Pool, *, mi_upper: float, exact_facts: Sequence[str], knows_pool: bool = True
 ) -> tuple[str, ...]:
-    """Return what is not promised, ``exact_facts`` included, in sentences."""
+    """Return the limits of the promise, ``exact_facts`` included, in sentences."""
     items = [SCOPE, f"{LOOPHOLE}; here: {'; '.join(exact_facts)}."]
     if knows_pool:
         items.insert(
