@@ -206,7 +206,7 @@ class QueryMechanism(Mechanism):
                 f"Give keys={{{self.query.key_names[0]!r}: [...]}} or keys='universe'.",
             )
         if not isinstance(self.keys, str):
-            return _declared(self.query, self.keys, self.tables, self._types())
+            return _declared(self.query, self.keys, self._types())
         if self.keys != "universe":
             raise QueryError(f"keys must be 'universe', lists or a mapping; got {self.keys!r}.")
         return None
@@ -282,7 +282,7 @@ def _same(key: Sequence[Any]) -> Row:
     return tuple(np.nan if isinstance(v, float) and np.isnan(v) else v for v in key)
 
 
-def _declared(query: CellQuery, keys: Any, tables: Tables, types: Sequence[str]) -> tuple[Row, ...]:
+def _declared(query: CellQuery, keys: Any, types: Sequence[str]) -> tuple[Row, ...]:
     """Return the cells of declared keys, combined or listed; values are read as the engine does."""
     if isinstance(keys, Mapping):
         lowered = {str(name).lower(): list(values) for name, values in keys.items()}
@@ -307,9 +307,7 @@ def _declared(query: CellQuery, keys: Any, tables: Tables, types: Sequence[str])
             f"keys must have {len(query.keys)} values for each group; got another number. "
             f"They are the values of {', '.join(query.key_names)}."
         )
-    cells = [
-        _same([_cast(v, kind, tables) for v, kind in zip(c, types, strict=False)]) for c in cells
-    ]
+    cells = [_same([_cast(v, kind) for v, kind in zip(c, types, strict=False)]) for c in cells]
     if len(set(cells)) < len(cells):
         raise QueryError("keys must name every group once; got one twice. Leave it out.")
     return tuple(cells)
@@ -332,11 +330,11 @@ def _kind(kind: str) -> str:
     return re.sub(r"\(.*\)", "", kind, flags=re.DOTALL)
 
 
-def _cast(value: Value, kind: str, tables: Tables) -> Any:
+def _cast(value: Value, kind: str) -> Any:
     import duckdb
 
     try:
-        return tables.cast_key(value, kind)
+        return empty_engine().execute(f"SELECT CAST(? AS {kind})", [value]).fetchall()[0][0]
     except duckdb.Error:
         raise QueryError(f"keys must be of type {_kind(kind)}; got {str(value)[:40]!r}.") from None
 
@@ -361,7 +359,9 @@ def _why_not(sums: SumsPlan, tables: Tables) -> str:
     # A number that is none is above infinity in every engine.
     floats = [i for i, counts in enumerate(sums.counts) if not counts]
     finite = " AND ".join(f"abs(s{i}::DOUBLE) < 'infinity'::DOUBLE" for i in floats) or "true"
-    if not tables.binds(sums.query):
+    try:
+        tables.describe(sums.query)
+    except QueryError:
         return "it cannot be written as sums"
     ((two, wild),) = tables.ask_kept(
         sums.query, f"SELECT bool_or(pac_two), bool_or(NOT ({finite})) FROM {{}}"

@@ -26,7 +26,6 @@ from pacprivacy.queries.engines import (
     UNITS,
     WHOLE,
     Engines,
-    Fetch,
     Row,
     Types,
     UnitPaths,
@@ -458,14 +457,14 @@ class ServerEngines(Engines):
     def close(self) -> None:
         self._server.close()
 
-    def ask(self, connection: Any, query: Select, fetch: Fetch) -> Any:
-        if fetch != "fetchall" or any(item.name in ("u", "pac_u") for item in query.items):
+    def ask(self, connection: Any, query: Select) -> list[Row]:
+        if any(item.name in ("u", "pac_u") for item in query.items):
             raise QueryError(
                 f"tables in {self._dialect.name} must be queried for sums over units; got a "
                 "request for rows. Use pac.sql with coins."
             )
         self._fill(connection, ANSWER, query, {})
-        return connection.execute(f"SELECT * FROM {ANSWER}").fetchall()
+        return list(connection.execute(f"SELECT * FROM {ANSWER}").fetchall())
 
     def keep(self, connection: Any, query: Select) -> None:
         self._fill(connection, KEPT, query, {"u": "c.code"})
