@@ -48,7 +48,7 @@ from pacprivacy.queries.engines import (
     type_family,
 )
 from pacprivacy.queries.grammar import checked_sql
-from pacprivacy.queries.servers import ServerSource, is_server
+from pacprivacy.queries.servers import Server, open_server
 
 SUMS: Final = "pac_sums"
 
@@ -134,8 +134,9 @@ class Tables:
         for name, path in dict(via or {}).items():
             key, other = (path, None) if isinstance(path, str) else path
             self._paths[name] = (key, None if other is None else split_column(other, "via"))
-        read = ServerSource.of if is_server(source) else read_tables_source
-        self._source: TablesSource | ServerSource = read(source, frozenset(self._paths))
+        declared = frozenset(self._paths)
+        server = open_server(source, declared)
+        self._source: TablesSource | Server = server or read_tables_source(source, declared)
         self.unit = unit
         self._open()
         store = self._source.open()
