@@ -21,11 +21,13 @@ from pacprivacy.budget import Membership, Spent
 from pacprivacy.errors import CertificateError, PacPrivacyError
 from pacprivacy.mechanism import Descent
 from pacprivacy.release import (
+    AverageBundle,
     Certificate,
     CoinBundle,
     recompute_contributions,
     sums_bundle,
     verify,
+    write_average_certificate,
     write_coin_certificate,
 )
 from pacprivacy.release.sums_bundle import contributions_digest
@@ -424,9 +426,25 @@ def in_session(**changes: Any) -> Callable[[CoinBundle], CoinBundle]:
     return change
 
 
+def in_halves(bundle: CoinBundle) -> CoinBundle:
+    """Every entry twice, each half of it: squares add up to half, so the noise seems enough."""
+    half = bundle.integers // 2
+    return with_digest(
+        replace(
+            bundle,
+            integers=np.stack([half, bundle.integers - half], axis=1).reshape(-1, half.shape[1]),
+            units=np.repeat(bundle.units, 2),
+            starts=2 * bundle.starts,
+            n_entries=2 * bundle.n_entries,
+            units_per_std=(bundle.units_per_std / 1.4).astype(np.int64),
+        )
+    )
+
+
 LIES: dict[str, tuple[str, Callable[[CoinBundle], CoinBundle]]] = {
     "larger integers": ("single", lambda b: with_digest(replace(b, integers=3 * b.integers))),
     "two units in one": ("single", lambda b: with_digest(replace(b, units=b.units // 2))),
+    "less noise for entries in halves": ("single", in_halves),
     "half the noise": ("single", lambda b: replace(b, units_per_std=b.units_per_std // 2)),
     "a stricter budget": ("single", lambda b: replace(b, budget=Membership(0.55))),
     "less influence": ("single", lambda b: replace(b, parameter=b.parameter / 2)),
@@ -470,6 +488,20 @@ def test_a_bundle_that_contradicts_itself_is_refused(
     kind, change = LIES[name]
     bundle = CoinBundle.load(folder / kind / "curator.npz")
     assert not accepts(lie(change(bundle), tmp_path))
+
+
+def test_a_number_without_records_around_it_is_refused(folder: Path, tmp_path: Path) -> None:
+    """Nothing is known of it, and nothing was said of it: noise of any size was verified."""
+    bundle = AverageBundle.load(folder / "average" / "curator.npz")
+    nothing = replace(bundle.proof, windows=(), cells=())  # type: ignore[type-var]
+    second = {
+        "grid": np.repeat(bundle.grid, 2),
+        "units_per_std": np.repeat(bundle.units_per_std, 2),
+    }
+    for forged in (replace(bundle, proof=nothing), replace(bundle, **second)):
+        forged.save(tmp_path / "curator.npz")
+        with pytest.raises(CertificateError, match="a unit shows more than is allowed"):
+            verify(write_average_certificate(forged), tmp_path / "curator.npz")
 
 
 def test_a_descent_in_a_session_is_held_to_clocks_and_charge(tmp_path: Path) -> None:

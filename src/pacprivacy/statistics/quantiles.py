@@ -47,7 +47,6 @@ class RankedSet:
 
     @classmethod
     def of(cls, values: Vector, units: Integers, *, cell: int, scale: float) -> RankedSet:
-        """Order records."""
         order = np.argsort(values, kind="stable")
         return cls(values=values[order], units=units[order], cell=cell, scale=scale)
 
@@ -79,7 +78,6 @@ class _QuantilesOfSets:
         return True
 
     def _used(self, kept: Mask) -> Iterator[Vector]:
-        """Yield the used records of every set."""
         for each in self.sets:
             used = each.values[kept[each.units]]
             yield used if len(used) else each.values
@@ -105,7 +103,6 @@ class OrderStatistics(_QuantilesOfSets, SampleValue):
 
     @property
     def one_row_each(self) -> bool:
-        """Whether no unit has two records in a set."""
         return all(len(np.unique(each.units)) == len(each.units) for each in self.sets)
 
     @property
@@ -165,7 +162,6 @@ class UnitQuantiles(_QuantilesOfSets, InfluencedValue):
 
     @property
     def tested_units(self) -> Integers:
-        """Units to test: no two of them have the same records."""
         return self.distinct
 
     @property
@@ -237,7 +233,6 @@ class _OwnRecords:
     values: Vector
 
     def quantiles(self, q: float, size: Integers, others: Vector, inside: Mask) -> Vector:
-        """Return the quantile for every unit, of so many records."""
         place = q * np.maximum(size - 1, 0)
         low = np.floor(place).astype(np.int64)
         first = self._at(low, others, inside)
@@ -341,7 +336,7 @@ class TableQuantiles(Statistic, AveragedStatistic):
             for _, values in self._sorted(self.read(parts))
         ]
         values = np.concatenate(found)[None]
-        return self._check(values)[0]
+        return self.check_empty(values)[0]
 
     @property
     def batch(self) -> Batch | None:
@@ -356,7 +351,7 @@ class TableQuantiles(Statistic, AveragedStatistic):
             values[k] = np.concatenate(
                 [interpolated_quantiles(v[mask[rows]], self._sorted_q) for rows, v in cells]
             )
-        return self._check(values)
+        return self.check_empty(values)
 
     def _sorted(self, rows: StatisticRows) -> Iterator[tuple[npt.NDArray[np.int64], Vector]]:
         """Yield the rows of every column and cell in the order of their values, and these."""
@@ -367,15 +362,9 @@ class TableQuantiles(Statistic, AveragedStatistic):
                 own = own[np.argsort(column[own], kind="stable")]
                 yield own, column[own]
 
-    def _check(self, values: Matrix) -> Matrix:
-        empty = np.isnan(values[:, :: len(self.q)])  # one number for each cell
-        self._nobody(empty, np.zeros(empty.shape))
-        return np.where(np.isnan(values), self.fill or 0.0, values)
-
     def on_samples(
         self, data: Data, units: npt.NDArray[Any] | None, coins: CoinUnits
     ) -> SampleValue:
-        self._refuse_filling()
         rows, scales = self.read(data.parts), fixed_mechanism(self.layout, "layout").scales
         codes = np.arange(len(rows.weights)) if units is None else units
         sets = tuple(
@@ -426,7 +415,6 @@ class ArrayQuantiles(Mechanism, AveragedStatistic):
         return quantiles_on_samples(sets, self.probabilities, coins)
 
     def shaped(self, numbers: Vector, data: Data) -> Any:
-        """Return the numbers as NumPy does: one line a quantile, unless there is one."""
         row_shape = read_data_numbers(data.parts, self.name).shape[1:]
         by_quantile = numbers.reshape(-1, len(self.probabilities)).T
         if self.scalar:

@@ -7,18 +7,20 @@ adds to a cell is one *entry*; a unit of several rows has at most one entry in e
 
 from __future__ import annotations
 
-from abc import ABC, abstractmethod
+from abc import abstractmethod
 from collections.abc import Callable, Iterator
 from dataclasses import dataclass, field, replace
 from typing import Any, ClassVar, Final, Self
 
 import numpy as np
 import numpy.typing as npt
+import scipy
 
 from pacprivacy._checks import LARGEST_OUTPUT, Integers, Matrix, Vector
 from pacprivacy._rounding import power_of_two
 from pacprivacy.errors import MechanismError
-from pacprivacy.mechanism import Data
+from pacprivacy.mechanism import Batch, Data, Mechanism, Parts, Value, subset_sums
+from pacprivacy.sample import Pool
 from pacprivacy.statistics.declared import Declaration
 from pacprivacy.statistics.formulas import Formula
 
@@ -27,6 +29,7 @@ CENTRE_STEPS: Final = 32  # of the power of two above a deviation: at most 1/16 
 DERIVATIVE_STEP: Final = 2.0**-16
 FLAT: Final = 1e-12  # a deviation below this share of the centre is rounding error
 SPARSE: Final = 4  # places for each entry: more are sorted
+Cube = npt.NDArray[np.float64]
 _NUMBERS_AT_ONCE: Final = 1 << 16  # half a megabyte, which stays in the cache
 
 
@@ -113,18 +116,20 @@ class UnitSums:
 
     @property
     def n_cells(self) -> int:
-        """Number of cells."""
         return len(self.starts) - 1
 
     @property
     def block(self) -> int:
-        """Number of sums in a cell."""
         return int(self.values.shape[1])
 
     @property
     def entries_per_cell(self) -> Integers:
-        """Number of units that add something to every cell."""
         return np.diff(self.starts)
+
+    @property
+    def tables(self) -> tuple[UnitSums, ...]:
+        """The sums of each table; several are in one cell where a release has them together."""
+        return (self,)
 
     def chunks(self) -> Iterator[tuple[int, slice]]:
         """Yield cells and slices of their entries, in bounded pieces."""
@@ -140,7 +145,6 @@ class UnitSums:
 
     @property
     def entry_units(self) -> npt.NDArray[np.int64]:
-        """The unit of every entry."""
         return np.arange(len(self.values)) if self.units is None else self.units
 
     def add_by_unit(self, numbers: Vector) -> Vector:
@@ -168,6 +172,18 @@ class UnitSums:
                 self.values[entries]
             )
         return total
+
+    def lines_of_rows(self) -> Callable[[Integers], Matrix]:
+        """Return a function from numbers of units to what they add to all sums, one a line."""
+        if self.units is None:
+            return lambda rows: self.values[rows]
+        cells = np.repeat(np.arange(self.n_cells), self.entries_per_cell)
+        columns = cells[:, None] * self.block + np.arange(self.block)
+        lines = scipy.sparse.csr_array(
+            (self.values.ravel(), (np.repeat(self.units, self.block), columns.ravel())),
+            shape=(self.n_units, self.n_cells * self.block),
+        )
+        return lambda rows: lines[rows].toarray()
 
     @classmethod
     def of_rows(
@@ -227,7 +243,6 @@ def _distinct_places(places: Integers, n_places: int) -> tuple[Integers, Integer
 
 
 def _check_codes(name: str, codes: npt.NDArray[Any], least: int, end: int) -> None:
-    """Refuse numbers of units or cells that would be taken for others."""
     whole = codes.dtype.kind in "iu" and codes.ndim == 1
     if not whole or (len(codes) and not least <= int(codes.min()) <= int(codes.max()) < end):
         raise MechanismError(
@@ -239,7 +254,6 @@ def _check_codes(name: str, codes: npt.NDArray[Any], least: int, end: int) -> No
 def _read_codes(
     name: str, codes: npt.NDArray[Any] | None, least: int, end: int, default: Integers
 ) -> Integers:
-    """Return checked numbers of units or cells of rows."""
     if codes is None:
         return default
     codes = np.asarray(codes)
@@ -274,7 +288,7 @@ class Sums:
     sizes: Vector | None = field(default=None, repr=False)
 
 
-class SumStatistic(ABC):
+class SumStatistic(Mechanism):
     """A statistic that is a function of sums over units.
 
     A subclass defines the contributions of units and the value of the sums. The value may be
@@ -291,8 +305,35 @@ class SumStatistic(ABC):
     @abstractmethod
     def value(self, sums: Sums, keep: float = 1.0) -> Vector:
         """Return the numbers that are released, given sums over units kept with probability
-        ``keep``. Defined for *all* sums; empty cells have a declared value.
+        ``keep``. Defined for *all* sums; empty cells have a declared value, or are NaN.
         """  # noqa: D205
+
+    def evaluate(self, parts: Parts, rng: np.random.Generator) -> Value:
+        data = Data(parts=parts, n_rows=len(parts[0]), single=len(parts) == 1)
+        numbers = self.value(self.contributions(data).total())
+        return self.shaped(self.check_empty(numbers[None])[0], data)
+
+    @property
+    def batch(self) -> Batch | None:
+        """All candidates at once, unless what a row adds depends on others."""
+        return None if self.coin_obstacle() is not None else self._evaluate_pool
+
+    def _evaluate_pool(self, data: Data, pool: Pool) -> Matrix:
+        sums = self.contributions(data)
+        lines, shape = sums.lines_of_rows(), (-1, sums.n_cells, sums.block)
+        totals = subset_sums(pool, lines, sums.n_cells * sums.block).reshape(shape)
+        return self.check_empty(
+            np.stack([self.value(Sums(values=each, centre=sums.centre)) for each in totals])
+        )
+
+    def check_empty(self, values: Matrix) -> Matrix:
+        wrong = int(np.isnan(values).any(axis=0).sum())
+        if wrong:
+            raise MechanismError(
+                f"{self.name} must see rows enough in every subset; got subsets with too few for "
+                f"{wrong} numbers. Use more records or a pool of larger subsets."
+            )
+        return values
 
     def arrange(self, per_cell: Matrix) -> Vector:
         """Return figures of every cell, shape (n_cells, outputs), in the order of the value."""
@@ -328,12 +369,9 @@ class SumStatistic(ABC):
     def flat_slopes(self, sums: Sums) -> Matrix:
         """Return the derivatives of all numbers, in the order of the value, by all sums."""
         slopes = self.jacobian(sums)
-        n_cells, n_outputs, block = slopes.shape
-        flat = np.zeros((n_cells, n_outputs, n_cells, block))
-        each = np.arange(n_cells)
-        flat[each, :, each, :] = slopes
+        n_cells, n_outputs, _ = slopes.shape
         order = self.arrange(np.arange(n_cells * n_outputs).reshape(n_cells, n_outputs))
-        return np.asarray(flat.reshape(n_cells * n_outputs, -1)[order.astype(np.int64)])
+        return flatten_slopes(slopes)[order.astype(np.int64)]
 
     def own_deviations(self, sums: Sums) -> Vector:
         """Return deviations of the numbers besides noise and sample, as by rounding."""
@@ -369,6 +407,15 @@ class SumStatistic(ABC):
         if contributions.scales is None:
             return slopes
         return np.asarray(slopes / contributions.scales[:, None])
+
+
+def flatten_slopes(slopes: Cube) -> Matrix:
+    """Return derivatives of the outputs of cells by their own sums as those by all sums."""
+    n_cells, n_outputs, block = slopes.shape
+    flat = np.zeros((n_cells, n_outputs, n_cells, block))
+    each = np.arange(n_cells)
+    flat[each, :, each, :] = slopes
+    return flat.reshape(n_cells * n_outputs, n_cells * block)
 
 
 # --- formulas of columns -----------------------------------------------------------------------
