@@ -20,6 +20,7 @@ from pacprivacy.queries.tree import children, folded, number, operation, walk
 
 MAX_SOURCES: Final = 500  # of a query, after all names are written out
 MAX_NODES: Final = 50_000  # parts of its expressions, after all aliases are written out
+MAX_PICKED: Final = 500  # parts of a subquery's column that is written into the query around it
 SHOWN_NAMES: Final = 12
 _Outputs = tuple[str, ...]  # what the outputs of a query are called
 
@@ -450,9 +451,13 @@ def _picked_from(query: sql.Query) -> sql.Source | None:
     parts = (query.groups, query.sets, query.distinct, query.order, query.having, query.limit)
     if any(parts) or query.offset is not None:
         return None
-    values = [item.value for item in query.items]
-    windows = any(isinstance(part, sql.Window) for value in values for part in walk(value))
-    return None if windows or any(map(has_aggregate, values)) else query.source
+    for value in (item.value for item in query.items):
+        nodes = list(walk(value))
+        if len(nodes) > MAX_PICKED or any(isinstance(part, sql.Window) for part in nodes):
+            return None
+        if has_aggregate(value):
+            return None
+    return query.source
 
 
 def _no_position(value: sql.Node) -> sql.Node:
