@@ -316,7 +316,7 @@ class _Cells:
     def output(self, item: sql.Item, label: str) -> sql.Node:
         value = item.value
         nested = any(isinstance(part, sql.Nested) for part in walk(value))
-        if not (has_aggregate(value) or nested):
+        if value in self.keys or not (has_aggregate(value) or nested):
             return self.over_cells(value)
         for part in walk(value, into_queries=False):
             if isinstance(part, sql.Window):
