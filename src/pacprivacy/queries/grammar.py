@@ -164,6 +164,10 @@ def refuse(text: str, at: tuple[int, int] | str, reason: str, advice: str) -> Qu
     return QueryError(f"{reason}{got}. {advice}")
 
 
+def is_seen(character: str) -> bool:
+    return character.isprintable() or character in "\n\r\t"
+
+
 def reason_against(name: str) -> tuple[str, str]:
     """Return why a function is not answered, and what to write; empty if nothing more is known."""
     for pattern, reason, advice in REASONS:
@@ -191,7 +195,7 @@ def read_sql(text: str) -> sql.Query:
             f"the query must have at most {MAX_TEXT:,} characters; got {len(text):,}. Shorten it."
         )
     for character in text:
-        if not (character.isprintable() or character in "\n\r\t"):
+        if not is_seen(character):
             raise QueryError(
                 "the query must be of characters that can be seen; got one that cannot "
                 f"(U+{ord(character):04X}). Write it anew, without it."

@@ -11,7 +11,7 @@ import hashlib
 import os
 import threading
 import warnings
-from collections.abc import Callable, Iterator, Mapping, Sequence
+from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from contextlib import contextmanager
 from dataclasses import dataclass
 from pathlib import Path
@@ -62,26 +62,29 @@ def split_column(text: str, name: str) -> tuple[str, str]:
 
 def cut_tables(query: sql.Select, tables: Tables) -> sql.Select:
     """Replace every private table by its rows that the candidate at hand holds."""
+    rows: dict[sql.Node, sql.Node] = {}
+    for table, columns in sql.columns_read(query).items():
+        if table.path[-1] in tables.private:
+            inner = sql.Table(path=(WHOLE, table.path[-1]), alias=f"p{table.alias}")
+            rows[table] = sql.Derived(query=_of_candidate(inner, columns), alias=table.alias)
+    whole = sql.substitute(query, rows)
+    assert isinstance(whole, sql.Select)
+    return whole
+
+
+def _of_candidate(table: sql.Table, columns: Iterable[str]) -> sql.Select:
+    """Return the rows of a private table whose units the candidate at hand holds."""
+    items = [sql.Item(value=sql.Column(name=c, source=table.alias), name=c) for c in columns]
     codes = sql.Select(
         items=(sql.Item(value=sql.Column(name="code", source="w"), name="c0"),),
         source=sql.Table(path=(CANDIDATE,), alias="w"),
     )
-    rows: dict[sql.Node, sql.Node] = {}
-    for table, columns in sql.columns_read(query).items():
-        if table.path[-1] not in tables.private:
-            continue
-        alias = f"p{table.alias}"
-        items = [sql.Item(value=sql.Column(name=c, source=alias), name=c) for c in columns]
-        unit = sql.Column(name=UNIT, source=alias)
-        of_candidate = sql.Select(
-            items=tuple(items) or (sql.Item(value=sql.number(1), name="c0"),),
-            source=sql.Table(path=(WHOLE, table.path[-1]), alias=alias),
-            where=sql.Nested(kind="ANY", query=codes, operand=unit, symbol="="),
-        )
-        rows[table] = sql.Derived(query=of_candidate, alias=table.alias)
-    whole = sql.substitute(query, rows)
-    assert isinstance(whole, sql.Select)
-    return whole
+    unit = sql.Column(name=UNIT, source=table.alias)
+    return sql.Select(
+        items=tuple(items) or (sql.Item(value=sql.number(1), name="c0"),),
+        source=table,
+        where=sql.Nested(kind="ANY", query=codes, operand=unit, symbol="="),
+    )
 
 
 class Tables:
