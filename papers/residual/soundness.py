@@ -15,7 +15,7 @@ import numpy as np
 from pacprivacy._checks import Matrix
 from pacprivacy._random import public_generator
 from pacprivacy.noise import spread_of
-from pacprivacy.noise.covariance import waterfill
+from pacprivacy.noise.plan import waterfill
 from pacprivacy.noise.shapes import axis_shape, refine_shape
 from pacprivacy.residual import Training, check_learned_noise, learn_noise_curve
 from pacprivacy.residual.learned_noise import Follower
@@ -52,7 +52,6 @@ class SoundRow:
     true_upper: float
     noise_variance: float
     fixed_point: float
-    n_steps: int
 
     @property
     def shortfall(self) -> float:
@@ -94,7 +93,6 @@ def measure_decoder(
             true_upper=truth.upper,
             noise_variance=noise.total_variance,
             fixed_point=_fixed_point(values, noise.mi_nats, seed),
-            n_steps=noise.n_steps,
         )
 
 

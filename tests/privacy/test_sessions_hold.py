@@ -18,7 +18,7 @@ from scipy.special import logsumexp, ndtri
 import pacprivacy as pac
 from pacprivacy.adversary import Balances, Heat, heat_potential
 from pacprivacy.adversary.heat import LADDER
-from pacprivacy.noise.covariance import waterfill
+from pacprivacy.noise.plan import waterfill
 from pacprivacy.sample import Balanced, Pool
 from pacprivacy.theory import clopper_pearson, empirical_bernstein, posterior_success
 

@@ -74,10 +74,6 @@ class Attack(Protocol):
     @property
     def question(self) -> str: ...
 
-    @property
-    def fresh_secrets(self) -> bool:
-        """Whether it can be held against a certificate about a fresh, independent secret."""
-
     def train(self, target: Target, shadow: Releases) -> Trained:
         """Choose targets and strategy on releases that have no other use."""
 
@@ -92,11 +88,10 @@ class Bayes:
     n_attacked: int = 1
     name: str = "bayes"
     question: str = "one unit: in or out"
-    fresh_secrets: bool = True
 
     def train(self, target: Target, shadow: Releases) -> Trained:
         see = partial(noise_model_posteriors, target, learn_noise_model(target, shadow))
-        cost = len(target.known) * target.pool.n_units
+        cost = len(target.centers) * target.pool.n_units
         enough = shadow.part(slice(0, max(200, TRAINING_PRODUCTS // cost)))
         return _ask_easiest(target, see, enough, self.n_attacked)
 
@@ -143,9 +138,9 @@ class LikelihoodRatio:
 
     ``score="gaussian"`` compares Gaussian densities of the score; ``"empirical"`` cuts where the
     empirical distribution functions differ most. A unit's score is how far a release lies along
-    what it moves; or that of LiRA, with ``confidence``: a function from releases, shape (N, q), to
-    what each released model says of each unit's record, shape (N, n_units), such as the log-odds of
-    its label.
+    its shift of the mean; or that of LiRA, with ``confidence``: a function from releases, shape (N,
+    q), to a score of each unit's record by each released model, shape (N, n_units), such as the
+    log-odds of its label.
     """
 
     score: Score = "gaussian"
@@ -153,13 +148,10 @@ class LikelihoodRatio:
     n_attacked: int = 1
     name: str = "likelihood_ratio"
     question: str = "one unit: in or out"
-    fresh_secrets: bool = True
 
     def train(self, target: Target, shadow: Releases) -> Trained:
-        fit = fit_gaussian_attack if self.score == "gaussian" else fit_empirical_attack
-        says_in = gaussian_attack_guess if self.score == "gaussian" else empirical_attack_guess
         if self.confidence is not None:
-            return self._train_on_confidence(target, shadow, self.confidence, fit, says_in)
+            return self._train_on_confidence(target, shadow, self.confidence)
         half = len(shadow) // 2
         first, second = shadow.part(slice(0, half)), shadow.part(slice(half, None))
         lens = _Lens.learn(first)
@@ -168,45 +160,48 @@ class LikelihoodRatio:
         for units in noise_model_unit_blocks(target.pool.n_units):
             members = target.members(units)
             directions = attack_mean_shifts(whitened, members[first.indices])
-            laws = fit(later @ directions.T, members[second.indices])
-            blocks.append((directions, laws))
+            blocks.append((directions, self._fit(later @ directions.T, members[second.indices])))
         directions = np.concatenate([d for d, _ in blocks])
         laws = np.concatenate([law for _, law in blocks], axis=1)
-        worst = _worst_units(laws[0], self.n_attacked)
-        directions, laws, members = directions[worst], laws[:, worst], target.members(worst)
-
-        def hits(releases: Releases) -> Mask:
-            scores = lens.look(releases) @ directions.T
-            right: Mask = says_in(scores, laws) == members[releases.indices]
-            return right
-
-        return attack_members(target, worst, hits)
+        return self._attack_worst(
+            target, laws, lambda releases, units: lens.look(releases) @ directions[units].T
+        )
 
     def _train_on_confidence(
-        self,
-        target: Target,
-        shadow: Releases,
-        confidence: Callable[[Matrix], Matrix],
-        fit: Callable[[Matrix, Mask], Matrix],
-        says_in: Callable[[Matrix, Matrix], Mask],
+        self, target: Target, shadow: Releases, confidence: Callable[[Matrix], Matrix]
     ) -> Trained:
-        everybody = np.arange(target.pool.n_units)
+        n_units = target.pool.n_units
         scores = np.asarray(confidence(shadow.values), dtype=np.float64)
-        if scores.shape != (len(shadow), len(everybody)) or not np.isfinite(scores).all():
+        if scores.shape != (len(shadow), n_units) or not np.isfinite(scores).all():
             raise AuditError(
                 "confidence must return one finite number for each release and unit, shape "
-                f"({len(shadow)}, {len(everybody)}); got {scores.shape}."
+                f"({len(shadow)}, {n_units}); got {scores.shape}."
             )
-        laws = fit(scores, target.members(everybody)[shadow.indices])
-        worst = _worst_units(laws[0], self.n_attacked)
-        laws, members = laws[:, worst], target.members(worst)
+        laws = self._fit(scores, target.members(slice(0, n_units))[shadow.indices])
+        return self._attack_worst(
+            target,
+            laws,
+            lambda releases, units: np.asarray(confidence(releases.values))[:, units],
+        )
+
+    def _fit(self, scores: Matrix, members: Mask) -> Matrix:
+        """Return the laws of scores of every unit; the first line is the success in training."""
+        fit = fit_gaussian_attack if self.score == "gaussian" else fit_empirical_attack
+        return fit(scores, members)
+
+    def _attack_worst(
+        self, target: Target, laws: Matrix, scores: Callable[[Releases, Integers], Matrix]
+    ) -> Trained:
+        units = _worst_units(laws[0], self.n_attacked)
+        says_in = gaussian_attack_guess if self.score == "gaussian" else empirical_attack_guess
+        members = target.members(units)
 
         def hits(releases: Releases) -> Mask:
-            scores = np.asarray(confidence(releases.values), dtype=np.float64)[:, worst]
-            right: Mask = says_in(scores, laws) == members[releases.indices]
+            guesses = says_in(scores(releases, units), laws[:, units])
+            right: Mask = guesses == members[releases.indices]
             return right
 
-        return attack_members(target, worst, hits)
+        return attack_members(target, units, hits)
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -320,7 +315,6 @@ class Precision:
     n_attacked: int = 1
     name: str = "precision"
     question: str = "one unit: in or out"
-    fresh_secrets: bool = False
 
     def train(self, target: Target, shadow: Releases) -> Trained:
         if target.simulated:
@@ -344,7 +338,7 @@ class Precision:
 
 def _possible(target: Target, released: Matrix, sums: Integers, products: Integers) -> Mask:
     """Return which candidates could have given which release, shape (N, m)."""
-    centers = target.centers[target.known]
+    centers = target.centers
     possible = np.ones((len(released), len(centers)), dtype=np.bool_)
     for column in sums:
         std = None
@@ -402,7 +396,6 @@ class Naming:
 
     name: str = "naming"
     question: str = "the subset that was used"
-    fresh_secrets: bool = False
 
     def train(self, target: Target, shadow: Releases) -> Trained:
         model = learn_noise_model(target, shadow)
@@ -410,9 +403,7 @@ class Naming:
         def hits(releases: Releases) -> Mask:
             right = np.empty((len(releases), 1), dtype=np.bool_)
             for chosen, posterior in noise_model_posteriors(target, model, releases):
-                right[chosen, 0] = (
-                    target.known[posterior.argmax(axis=1)] == releases.indices[chosen]
-                )
+                right[chosen, 0] = posterior.argmax(axis=1) == releases.indices[chosen]
             return right
 
         return Trained(guesses=(Guess(prior=float(np.exp(target.log_p.max()))),), hits=hits)

@@ -12,8 +12,8 @@ from typing import Annotated, Any, Final, get_args
 
 import typer
 
-from pacprivacy._certificates import read_key, read_release
 from pacprivacy._checks import suggestion
+from pacprivacy._values import read_key, read_release
 from pacprivacy.budget import AnyBudget, Spent, budget_limits, parse_budget
 from pacprivacy.cli import options
 from pacprivacy.cli.console import (
@@ -34,7 +34,13 @@ from pacprivacy.mechanism import Mechanism
 from pacprivacy.noise import as_rule
 from pacprivacy.release import Release
 from pacprivacy.sample import Coins
-from pacprivacy.session import SUBSETS_BATCHED, Session
+from pacprivacy.session import (
+    SUBSETS_BATCHED,
+    LedgerPlace,
+    SampleOptions,
+    Session,
+    SingleSession,
+)
 from pacprivacy.tables import ModelStudy, StudyFile, find_model, read_model_study, read_study
 
 PROMISES: Final = ("pac", "dp")
@@ -153,24 +159,17 @@ def _release(
         draws = (seed or 0) if simulate else None
         release = release_dp_promise(request, budget, simulate=draws, quiet=quiet)
     else:
-        drawn = _drawn(table, seed, simulate=simulate, quiet=quiet)
+        drawn = SampleOptions(
+            n_subsets=table.subsets,
+            n_jobs=table.jobs,
+            rng=seed,
+            progress=False if quiet else None,
+            simulate=simulate,
+        )
         limit = _Limit(limits=limits, share=_read_share(share), account=account)
         release = _release_pac(request, file, limit, output, table, drawn=drawn)
     files = save_release(release, output, sign=sign)
     show_release(release, files, full=full, as_json=as_json, quiet=quiet)
-
-
-def _drawn(
-    table: options.TableOptions, seed: int | None, *, simulate: bool, quiet: bool
-) -> dict[str, Any]:
-    """Return how the sample is drawn."""
-    return {
-        "n_subsets": table.subsets,
-        "n_jobs": table.jobs,
-        "rng": seed,
-        "progress": False if quiet else None,
-        "simulate": simulate,
-    }
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -189,7 +188,7 @@ def _release_pac(
     output: Path,
     table: options.TableOptions,
     *,
-    drawn: dict[str, Any],
+    drawn: SampleOptions,
 ) -> Release:
     """Release a statistic or a study from a session of one release, or from that of a ledger."""
     as_rule(table.rule)
@@ -214,7 +213,7 @@ def _release_pac(
             study = study.with_default_sample(limits, table.pool_options)
     else:
         study = read_study(asked.data, file, unit=table.unit, reading=reading, sample=sample)
-    quiet = drawn["progress"] is False
+    quiet = drawn.progress is False
     tell_curator(study.notes, quiet=quiet)
     with warnings.catch_warnings(), _kept(table.checkpoint, output, study) as checkpoint:
         if quiet:
@@ -277,31 +276,28 @@ def _open_session(
     limits: AnyBudget | None,
     table: options.TableOptions,
     *,
-    drawn: dict[str, Any],
+    drawn: SampleOptions,
 ) -> tuple[Session, Mechanism]:
     """Return the session of the ledger or of a single release, and its mechanism."""
+    drawn = replace(drawn, sample=study.sample, units=study.units)
     if account.ledger is None:
         assert limits is not None  # a share is one of a ledger
-        session: Session = Session.alone(
+        session: Session = SingleSession(
             study.universe,
             limits,
             study.mechanism,
+            drawn,
             rule=table.rule,
             checkpoint=table.checkpoint,
-            sample=study.sample,
-            units=study.units,
-            **drawn,
         )
         return session, study.mechanism
-    session = study.open_session(
+    place = LedgerPlace(
         ledger=account.ledger,
-        total=total,
-        dataset=account.dataset,
-        principal=account.principal,
+        dataset=account.dataset or study.name,
+        principal=account.principal or "default",
         state=account.state,
-        **drawn,
     )
-    return session, study.of_rows()
+    return study.open_session(place, total, drawn), study.of_rows()
 
 
 @contextmanager

@@ -5,7 +5,7 @@ from typing import Annotated
 
 import typer
 
-from pacprivacy._certificates import release_file
+from pacprivacy._values import release_file
 from pacprivacy.cli.console import AsJson, Quiet, Verb, option, show, show_json, show_status
 from pacprivacy.cli.options import ExcelFile
 from pacprivacy.release import Release

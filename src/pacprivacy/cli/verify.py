@@ -7,7 +7,7 @@ from typing import Annotated, Any, Final
 
 import typer
 
-from pacprivacy._certificates import DP_SCHEMA, read_release
+from pacprivacy._values import DP_SCHEMA, read_release
 from pacprivacy.cli.console import AsJson, Quiet, Verb, option, show, show_json
 from pacprivacy.cli.options import BundleFile, StudyOptions, TableOptions, find_bundle_option
 from pacprivacy.cli.promise import reading_by_entry

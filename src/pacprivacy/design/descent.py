@@ -45,9 +45,9 @@ from pacprivacy.mechanism import (
     subset_sums,
 )
 from pacprivacy.noise import NoisePlan, calibrate
-from pacprivacy.release import CertificateNoise, PoolCertificate, ReleaseSecret, open_parts_text
+from pacprivacy.release import CertificateNoise, PoolCertificate, open_parts_text
 from pacprivacy.sample import Pool, PoolStrategy
-from pacprivacy.session import DryRun
+from pacprivacy.session import DryRun, ReleaseSecret, SampleOptions
 from pacprivacy.theory import membership_success
 
 Gradients: TypeAlias = Callable[[Vector], Matrix]
@@ -119,7 +119,7 @@ class Descent:
 
 @dataclass(frozen=True, slots=True, kw_only=True, eq=False)
 class DescentRun:
-    """What a descent released; all is public, the belief for whoever knows the pool.
+    """Releases of a descent; all is public, the belief only for readers who know the pool.
 
     ``path`` holds all iterates, the start included. ``budgets`` were fixed before the first step.
     ``charges`` are what each release really needed, given the ones before: an odometer. It depends
@@ -227,7 +227,8 @@ def descend(
     X, targets = read_signs(records.parts, "gradient descent")
     steps = plan.steps(X, targets, limit.mi_nats)
     template = DescentGradient(objective=plan.objective, weights=np.zeros(steps.shape))
-    dry_run = DryRun(records, sample=sample, n_subsets=n_subsets, units=units, rng=rng)
+    options = SampleOptions(sample=sample, n_subsets=n_subsets, units=units, rng=rng)
+    dry_run = DryRun(records, options)
     candidates, notes = dry_run.draw(template)
 
     def gradients(weights: Vector) -> Matrix:
@@ -256,7 +257,7 @@ def _certify(
     notes: tuple[str, ...],
     simulation: bool,
 ) -> PoolCertificate:
-    """Write down what the budgets of all steps add up to, which bounds everything released."""
+    """Write the sum of the budgets of all steps, which bounds everything released."""
     total, dimension = run.mi_nats, run.weights.size
     success = membership_success(total, pool.worst_prior)
     noisy = [step for step in run.noise if step.n_directions] or list(run.noise)
@@ -396,7 +397,7 @@ def subset_gradient_variance(sample_variance: ArrayLike, n_records: int) -> Arra
 
     Guarantee
     ---------
-    Claim D-5. Exact: no estimate, whatever the values are.
+    Claim D-5. Exact for all values, no estimate.
     """
     if n_records < 2:
         raise BudgetError(f"n_records must be at least 2; got {n_records}. Pass more records.")

@@ -9,30 +9,28 @@ from typing import Any, Final, Literal, Self
 import msgspec
 
 from pacprivacy import _version
-from pacprivacy._certificates import (
-    DP_SCHEMA,
-    SHOWN_CHARACTERS,
-    digest_of,
-    plain_value,
-    read_certificate,
-    readings_text,
-    release_html,
-    rows_html,
-    write_release,
-)
 from pacprivacy._rounding import at_most, percent_at_most
 from pacprivacy._values import (
+    DP_SCHEMA,
+    SHOWN_CHARACTERS,
     SHOWN_ROWS,
     Row,
     certificate_page,
+    digest_of,
+    read_certificate,
+    readings_text,
+    release_html,
     release_text,
+    rows_html,
     rows_table,
     times_in_100,
     values_frame,
     values_html,
+    write_release,
     write_values,
 )
 from pacprivacy.errors import BudgetError, CertificateError
+from pacprivacy.mechanism import plain_value
 from pacprivacy.theory import success_for_epsilon
 
 INFINITE: Final = "infinity"  # of an epsilon in JSON
@@ -41,6 +39,10 @@ Neighbours = Literal["add_remove", "replace"]
 NEIGHBOURS: Final[dict[str, str]] = {
     "add_remove": "two data sets are neighbours if one has one record more",
     "replace": "two data sets are neighbours if they differ in the content of one record",
+}
+REACH: Final[dict[str, int]] = {  # how many contributions of one record neighbours differ by
+    "add_remove": 1,
+    "replace": 2,
 }
 DP_KINDS: Final[dict[str, str]] = {
     "dp": "differential privacy: holds for all pairs of neighbouring data sets",
@@ -71,7 +73,7 @@ def check_neighbours(neighbours: str) -> None:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class DPCertificate:
-    """What a differentially private release promises; every field is public.
+    """Promise of a differentially private release; every field is public.
 
     Parameters
     ----------
@@ -225,7 +227,7 @@ class DPCertificate:
 
     @classmethod
     def read(cls, path: str | Path) -> Self:
-        """Read a certificate from a release file or a file of its own."""
+        """Read a certificate from a release file or a separate file."""
         return cls.from_dict(read_certificate(path))
 
 
@@ -235,7 +237,7 @@ def _short(value: Any) -> str:
 
 @dataclass(frozen=True, slots=True, kw_only=True, eq=False)
 class DPRelease:
-    """A value that may leave, and its certificate; never mixed with a PAC ``Release``."""
+    """A value that may be published, and its certificate; never mixed with a PAC ``Release``."""
 
     value: Any
     certificate: DPCertificate

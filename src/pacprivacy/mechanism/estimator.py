@@ -12,7 +12,7 @@ from typing import Any, Final, Self
 
 import numpy as np
 
-from pacprivacy._checks import Array, Matrix, Vector, check_count, check_positive
+from pacprivacy._checks import Array, Matrix, Vector, check_count, check_positive, fixed_mechanism
 from pacprivacy.errors import MechanismError
 from pacprivacy.mechanism.data import (
     CLASS_LABELS,
@@ -27,7 +27,7 @@ from pacprivacy.mechanism.data import (
     read_data_columns,
     read_labelled_data,
 )
-from pacprivacy.mechanism.mechanism import Mechanism, fixed_mechanism
+from pacprivacy.mechanism.mechanism import Mechanism
 from pacprivacy.mechanism.structure import (
     ContainerNode,
     Node,
@@ -486,17 +486,9 @@ class LinearSVM(Mechanism):
 
     def predict(self, value: Mapping[str, Any], X: MatrixLike) -> Array:
         """Return the class of every row by the *released* hyperplanes; this costs no privacy."""
-        scores = self.decide(value, X)
-        chosen = scores.argmax(axis=1) if scores.ndim == 2 else (scores > 0).astype(np.int64)
-        classes = (
-            value["classes"] if "classes" in value else fixed_mechanism(self.classes, "classes")
-        )
-        named: Array = np.asarray(classes)[chosen]
-        return named
-
-    def decide(self, value: Mapping[str, Any], X: MatrixLike) -> Matrix:
-        """Return the score of every row for every class, or one score if there are two."""
         rows = read_data_columns((X,), self.name)
-        coef = np.asarray(value["coef"], dtype=np.float64)
-        scores: Matrix = rows @ coef.T + np.asarray(value["intercept"], dtype=np.float64)
-        return scores[:, 0] if len(coef) == 1 else scores
+        scores = rows @ np.asarray(value["coef"]).T + np.asarray(value["intercept"])
+        chosen = scores.argmax(axis=1) if scores.shape[1] > 1 else (scores[:, 0] > 0).astype(int)
+        classes = value.get("classes", self.classes)
+        named: Array = np.asarray(fixed_mechanism(classes, "classes"))[chosen]
+        return named

@@ -21,6 +21,7 @@ import numpy as np
 import numpy.typing as npt
 
 from pacprivacy.errors import DataError, QueryError
+from pacprivacy.mechanism import KeyedRecords
 from pacprivacy.queries import tree as sql
 from pacprivacy.queries.engines import (
     BASE,
@@ -87,7 +88,7 @@ def _of_candidate(table: sql.Table, columns: Iterable[str]) -> sql.Select:
     )
 
 
-class Tables:
+class Tables(KeyedRecords):
     """Tables with keys, some private: data for :func:`pacprivacy.sql` and for any function.
 
     Parameters
@@ -200,7 +201,7 @@ class Tables:
         return other is None and sql.folded(key) == sql.folded(column) and key != ""
 
     def find_table(self, name: str) -> str | None:
-        """Return a table's name as it was given, whatever its case; None if there is none."""
+        """Return a table's declared name, in any case; None if there is none."""
         return next((known for known in self.names if sql.folded(known) == sql.folded(name)), None)
 
     def table_columns(self, table: str) -> Mapping[str, str]:
@@ -320,7 +321,7 @@ class Tables:
         return [str(row[1]) for row in rows]
 
     def query_stop(self) -> Callable[[], None]:
-        """Return what another thread calls to stop a query of this one."""
+        """Return a function by which another thread stops a query of this one."""
         here, thread = self._here(), threading.get_ident()
 
         def stop() -> None:

@@ -1,6 +1,6 @@
 """Releases: a value with certified noise, its certificate, and how to check it."""
 
-from pacprivacy._certificates import Verified as Verified, verify as verify
+from pacprivacy._values import Verified as Verified, verify as verify
 from pacprivacy.release.answer_bundle import (
     AnswerBundle as AnswerBundle,
     certify_answer_bundle as certify_answer_bundle,
@@ -15,12 +15,10 @@ from pacprivacy.release.bundle import (
     load_bundle as load_bundle,
 )
 from pacprivacy.release.certificate import (
+    TOLD_OUT as TOLD_OUT,
     Certificate as Certificate,
     CertificateNoise as CertificateNoise,
     certificate_epsilon as certificate_epsilon,
-)
-from pacprivacy.release.certificate_text import (
-    TOLD_OUT as TOLD_OUT,
     open_parts_text as open_parts_text,
     plural_text as plural_text,
     trade_off_text_rows as trade_off_text_rows,
@@ -66,9 +64,6 @@ from pacprivacy.release.pool_certificate import (
 from pacprivacy.release.pool_proof import rebuild_verified as rebuild_verified
 from pacprivacy.release.release import (
     Release as Release,
-    ReleaseCoins as ReleaseCoins,
-    ReleaseSampler as ReleaseSampler,
-    ReleaseSecret as ReleaseSecret,
 )
 from pacprivacy.release.sums_bundle import (
     CoinBundle as CoinBundle,

@@ -37,7 +37,7 @@ _EXACT_FACTS = (
 
 @dataclass(frozen=True, slots=True, kw_only=True, eq=False)
 class _Words:
-    """What a certificate says on the curator's word."""
+    """Statements of a certificate on the curator's word."""
 
     mechanism: str
     output: str
@@ -111,7 +111,7 @@ class AnswerBundle(_Words, CuratorBundle):
 
 
 def certify_answer_bundle(bundle: AnswerBundle) -> PoolCertificate:
-    """Write down what holds for everything that will ever be answered.
+    """Write the certificate of all answers, past and future.
 
     Claim F-2: ``mi_upper_nats`` bounds the information of all answers, since a question beyond it
     is refused. Claims H-3, H-4: so is the success on any unit where membership is charged.

@@ -14,10 +14,9 @@ from typing import ClassVar, Final, Literal
 
 import numpy as np
 
-from pacprivacy._certificates import readings_text
 from pacprivacy._checks import Amount, Count, Share
 from pacprivacy._rounding import at_least, at_most, percent_at_most, two_digits
-from pacprivacy._values import times_in_100
+from pacprivacy._values import readings_text, times_in_100
 from pacprivacy.adversary import (
     GROUP_SIZES,
     LARGE_MOVE,
@@ -33,16 +32,14 @@ from pacprivacy.release.certificate import (
     Certificate,
     CertificateNoise,
     Positive,
+    Rows,
     Text,
+    budget_text,
     certificate_epsilon,
     fields_on_trust,
     on_trust,
-    refuse_field,
-)
-from pacprivacy.release.certificate_text import (
-    Rows,
-    budget_text,
     plural_text,
+    refuse_field,
     studied_text,
     who_text,
 )
@@ -58,7 +55,7 @@ CLOSED_FORM: Final = "closed form, no failure probability"
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class OddsCertificate(Certificate):
-    """What certificates share where each unit is used with a probability; every field is public.
+    """Common fields of certificates with coins; every field is public.
 
     Parameters
     ----------
@@ -102,7 +99,7 @@ class OddsCertificate(Certificate):
 
     @abstractmethod
     def _risk_rows(self) -> Rows:
-        """Return names and texts of what attackers reach."""
+        """Return names and texts of bounds on attackers."""
 
     @abstractmethod
     def _noise_text(self) -> str:
@@ -151,7 +148,7 @@ class OddsCertificate(Certificate):
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class HiddenPresence:
-    """What is promised about a unit's being in the table at all: Gaussian differential privacy.
+    """Promise about the presence of a unit in the table: Gaussian differential privacy.
 
     Parameters
     ----------
@@ -179,7 +176,7 @@ class HiddenPresence:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class CoinCertificate(OddsCertificate):
-    """What every attacker is held to, whatever they know of all others; every field is public.
+    """Bounds on every attacker, even one who knows all others; every field is public.
 
     Parameters
     ----------
@@ -297,7 +294,7 @@ Certificate.KINDS["coins"] = Certificate.KINDS["everybody"] = CoinCertificate
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class AverageCertificate(OddsCertificate):
-    """What every attacker is held to on average over the coins; every field is public.
+    """Bounds on every attacker, on average over the coins; every field is public.
 
     Parameters
     ----------
@@ -374,7 +371,7 @@ Certificate.KINDS["average"] = AverageCertificate
 
 
 def write_coin_certificate(bundle: CoinProof) -> CoinCertificate:
-    """Write down what was proved: a function of the bundle, for ``verify`` too.
+    """Write the proved bounds: a function of the bundle, for ``verify`` too.
 
     Guarantee
     ---------
@@ -424,7 +421,7 @@ def write_coin_certificate(bundle: CoinProof) -> CoinCertificate:
 
 
 def _presence(bundle: CoinProof) -> HiddenPresence | None:
-    """Return what is promised about being in the table: a function of declaration and noise.
+    """Return the promise about presence in the table: a function of declaration and noise.
 
     Guarantee
     ---------
@@ -475,7 +472,7 @@ def _exact_facts(unit: str, units: str, extreme: str) -> tuple[str, str]:
 
 
 def _composition(bundle: CoinProof) -> Record | None:
-    """Return what the certificate says about its session."""
+    """Return the statements of the certificate about its session."""
     part = bundle.session
     if part is None or part.total.mu_squared is None:
         return None
@@ -491,7 +488,7 @@ def _composition(bundle: CoinProof) -> Record | None:
 
 
 def write_average_certificate(bundle: AverageBundle) -> AverageCertificate:
-    """Write down what was proved: a function of the bundle, for ``verify`` too.
+    """Write the proved bounds: a function of the bundle, for ``verify`` too.
 
     Guarantee
     ---------

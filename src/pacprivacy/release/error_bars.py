@@ -30,7 +30,6 @@ from typing import Any, Final, Literal, NamedTuple, Self, TypeAlias
 import numpy as np
 import scipy
 
-from pacprivacy._certificates import plain_value
 from pacprivacy._checks import (
     LARGEST_OUTPUT,
     SMALLEST_RANGE,
@@ -54,6 +53,7 @@ from pacprivacy.mechanism import (
     flatten,
     mechanism_layers,
     node_value,
+    plain_value,
     shown_name,
 )
 from pacprivacy.noise import NoisePlan
@@ -236,7 +236,7 @@ class ErrorBars:
 
     @property
     def facts(self) -> tuple[str, ...]:
-        """What the certificate says about them, as facts that leave without noise."""
+        """Statements of the certificate about them, as facts that leave without noise."""
         return (self.sentence, COMPARED)
 
     @property
@@ -616,7 +616,7 @@ NO_INTERVALS: Final = "no intervals: how sure the numbers are was not measured"
 
 
 def error_bar_notes(bars: ErrorBars | None) -> tuple[str, ...]:
-    """Say in the certificate which numbers say little: facts of what is published."""
+    """Add to the certificate notes on numbers with much noise or no interval."""
     if bars is None:
         return ()
     notes, size = [], count_measured(bars)
@@ -651,7 +651,7 @@ def _warn_of_unlike(bars: ErrorBars, outputs: Outputs, numbers: Vector) -> None:
 
 
 def warn_of_error_bars(value: object, bars: ErrorBars | None, outputs: Outputs) -> None:
-    """Warn the curator of numbers that are mostly noise, heavy-tailed or no estimates."""
+    """Warn the curator of numbers with much noise, heavy tails or no interval."""
     if bars is None:
         return
     values = outputs.values

@@ -29,17 +29,15 @@ from pacprivacy.release.certificate import (
     Certificate,
     CertificateNoise,
     Positive,
+    Rows,
     Text,
     certificate_epsilon,
-    on_trust,
-    refuse_field,
-)
-from pacprivacy.release.certificate_text import (
-    Rows,
     not_promised_text,
+    on_trust,
     open_parts_text,
     pool_rows,
     promise_text,
+    refuse_field,
 )
 from pacprivacy.sample import Pool
 from pacprivacy.theory import Estimate, membership_success, posterior_success
@@ -79,7 +77,7 @@ class StatedFields(TypedDict):
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class PoolCertificate(Certificate):
-    """What every attacker is held to who knows the pool; every field is public.
+    """Bounds on every attacker who knows the pool; every field is public.
 
     ``mi_upper_nats`` is the best proved bound on the mutual information between the secret index
     and everything released; ``any_inference`` turns it into the success of *any* guess with a
@@ -201,7 +199,7 @@ def as_pool_certificate(certificate: Certificate) -> PoolCertificate:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class CertificateFigures:
-    """What was proved about a noise law, computed again from the curator's bundle."""
+    """Proved bounds of a noise law, computed again from the curator's bundle."""
 
     log_det_nats: float
     information: Estimate | None
@@ -231,13 +229,13 @@ def certified_plan(plan: NoisePlan, context: Context) -> NoisePlan:
     gamma = context.gamma / (4 if heat is None else 8)
     if plan.information is None:
         draws = information_draws(pool.n_subsets) // 2  # it limits nothing here
-        plan = plan.proved(_proof("information", seed, draws, gamma), view)
+        plan = _proof("information", seed, draws, gamma).on_plan(plan, view)
     if plan.membership is None:
         draws = membership_draws(pool.n_subsets)
-        plan = plan.proved(_proof("membership", seed, draws, gamma), view, pool)
+        plan = _proof("membership", seed, draws, gamma).on_plan(plan, view, pool)
     if heat is not None and plan.charges is None:
         draws = max(membership_draws(pool.n_subsets), adversary.heat_draws(heat, gamma))
-        plan = plan.proved(_proof("charges", seed, draws, gamma), view, pool, heat)
+        plan = _proof("charges", seed, draws, gamma).on_plan(plan, view, pool, heat)
     return plan
 
 
@@ -248,7 +246,7 @@ def _proof(claim: Claim, seed: int, n_draws: int, gamma: float) -> Proof:
 
 
 def write_certificate(bundle: Bundle, proved: Proved) -> PoolCertificate:
-    """Write down what was proved: a function of the bundle and the figures, for ``verify`` too."""
+    """Write the proved bounds: a function of the bundle and the figures, for ``verify`` too."""
     pool, kind, stated = bundle.pool, bundle.kind, bundle.stated
     exact = kind == "exact"
     mi_upper = max(0.0, proved.mi_upper)
@@ -389,7 +387,7 @@ def certified_charges(proved: Proved, bundle: Bundle) -> Vector | None:
 
 
 def certificate_charge(proved: Proved, part: BundleSession | None, charges: Vector | None) -> Spent:
-    """Return what a release costs: its proved nats, and what the smallest balance loses."""
+    """Return the cost of a release: its proved nats, and what the smallest balance loses."""
     spent = Spent(n_releases=1, mi_nats=max(0.0, proved.mi_upper))
     if part is None or part.balances is None or charges is None:
         return spent
@@ -399,7 +397,7 @@ def certificate_charge(proved: Proved, part: BundleSession | None, charges: Vect
 
 
 def _composition(bundle: Bundle, proved: Proved) -> Record | None:
-    """Return what the certificate says about its session: sums, the total, what was learned."""
+    """Return the statements of the certificate about its session: sums, total, information."""
     part, pool = bundle.session, bundle.pool
     if part is None:
         return None
@@ -411,7 +409,7 @@ def _composition(bundle: Bundle, proved: Proved) -> Record | None:
 
 
 def _session_facts(part: BundleSession, charge: Spent, *, prior: float) -> Record:
-    """Return what the certificate of a release says about its session."""
+    """Return the statements of the certificate about its session."""
     total, after = part.total, part.before + charge
     facts: Record = {
         "release_number": after.n_releases,
@@ -431,7 +429,7 @@ def _session_facts(part: BundleSession, charge: Spent, *, prior: float) -> Recor
 
 
 def certificate_success_bound(total: Spent, prior: float) -> float:
-    """Return what the total budget promises about one unit's membership."""
+    """Return the promise of the total budget about one unit's membership."""
     bounds = [1.0]
     if total.success_level is not None:
         bounds.append(total.success_level)
@@ -441,7 +439,7 @@ def certificate_success_bound(total: Spent, prior: float) -> float:
 
 
 def certificate_learned_facts(belief: adversary.Belief, pool: Pool) -> dict[str, float]:
-    """Return what readers of all releases so far can have learned: they can compute it (S-1)."""
+    """Return the information of readers of all releases so far: they can compute it (S-1)."""
     return {
         "learned_nats": belief.learned_nats,
         "best_guess_now": float(belief.success_per_unit(pool).max()),

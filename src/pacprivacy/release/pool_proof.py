@@ -56,7 +56,7 @@ def foreign(reason: str) -> CertificateError:
 
 
 def doubtful(reason: str) -> CertificateError:
-    """Return the error of a bundle that does not show what a certificate says."""
+    """Return the error of a bundle that contradicts its certificate."""
     return CertificateError(f"{reason}. Do not rely on this certificate.")
 
 
@@ -265,7 +265,7 @@ def _of_answers(bundle: AnswerBundle) -> Evidence:
 
 
 def _figures(certificate: PoolCertificate, bundle: Bundle | AnswerBundle) -> dict[str, str]:
-    """Say what was recomputed, with the figures that agree."""
+    """List the recomputed figures that agree."""
     proofs = bundle.proofs if isinstance(bundle, Bundle) else ()
     draws = {proof.claim: proof.n_draws for proof in proofs}
     items = {

@@ -10,7 +10,7 @@ from functools import singledispatch
 from pathlib import Path
 from typing import Final
 
-from pacprivacy._certificates import Verified, verify
+from pacprivacy._values import Verified, verify
 from pacprivacy.errors import CertificateError
 from pacprivacy.release.bundle import RELATIVE, CuratorBundle, load_bundle
 from pacprivacy.release.certificate import Certificate
@@ -22,7 +22,7 @@ WITH: Final = {"pool": "from a pool", "average": "on average over coins"}
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Evidence:
-    """What follows from a bundle: its certificate, written again with every figure computed anew.
+    """Consequences of a bundle: its certificate, written again with every figure computed anew.
 
     ``on_trust`` are the fields that no figure of the bundle proves, each with the reason;
     ``figures`` say what was recomputed, for people.

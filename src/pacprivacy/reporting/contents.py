@@ -31,7 +31,7 @@ from pacprivacy.session import QueryAnswer
 
 
 class SessionStep(NamedTuple):
-    """One release of a session, and what was spent by then; public."""
+    """One release of a session, and the amount spent by then; public."""
 
     number: int
     mechanism: str
@@ -81,12 +81,12 @@ class ReportData:
 
     @property
     def session_figures(self) -> SessionFigures | None:
-        """Spent amounts of the session; None for a release of its own."""
+        """Spent amounts of the session; None for a single release."""
         return report_session_figures([self.certificate, *self.session])
 
 
 def report_session_figures(certificates: Sequence[Certificate]) -> SessionFigures | None:
-    """Return what a session has spent: shares of its budget, membership, or information."""
+    """Return the spent part of a session: shares of its budget, membership, or information."""
     facts = [(c.composition or {}, c.mechanism) for c in certificates]
     spends = ("spent_nats_so_far", "spent_influence_so_far")
     known = {f["release_number"]: (f, name) for f, name in facts if any(s in f for s in spends)}

@@ -40,7 +40,7 @@ class LedgerAccount:
 
     @property
     def principal_name(self) -> str:
-        """The name of whoever spends."""
+        """Name of the spender."""
         return "all together" if self.principal == "*" else self.principal
 
     @property
@@ -84,7 +84,7 @@ def _picture(account: LedgerAccount) -> str:
 
 
 def _draw_months(axes: Any, account: LedgerAccount) -> None:
-    """Draw what was spent in every month as bars, and in all as stairs below the limit."""
+    """Draw the amount spent in every month as bars, and in all as stairs below the limit."""
     months = account.months[-MOST_MONTHS:]
     spent = [100 * share for _, share in months]
     before = 100 * sum(share for _, share in account.months[:-MOST_MONTHS])

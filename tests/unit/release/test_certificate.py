@@ -17,7 +17,7 @@ from pacprivacy.design import Descent, descend
 from pacprivacy.errors import CertificateError
 from pacprivacy.noise import calibrate
 from pacprivacy.release import Certificate, PoolCertificate, Release, verify
-from pacprivacy.release.certificate_text import LOOPHOLE, NOISE_LEVEL, SCOPE
+from pacprivacy.release.certificate import LOOPHOLE, NOISE_LEVEL, SCOPE
 from pacprivacy.theory import epsilon_equivalent, mi_for_membership, posterior_success
 
 ASSESS = importlib.import_module("pacprivacy.release.pool_certificate")
