@@ -71,9 +71,6 @@ def format_console_number(value: float) -> str:
 
 _STYLES: Final = {"error": "bold red", "warning": "yellow"}
 
-AsJson = Annotated[bool, typer.Option("--json", help="Print JSON for machines on stdout.")]
-Quiet = Annotated[bool, typer.Option("--quiet", "-q", help="Print nothing but errors and JSON.")]
-
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Verb:
@@ -118,19 +115,27 @@ def _spread(function: Callable[..., None]) -> Callable[..., None]:
     return verb
 
 
-def option(flag: str, metavar: str, help: str) -> Any:
-    """Return an option of a verb, with its name, placeholder and help."""
-    return typer.Option(flag, metavar=metavar, help=help)
-
-
-def console_choices(names: Iterable[str]) -> Callable[[str], list[str]]:
-    """Return a completion function for words from ``names``."""
-    known = tuple(names)
+def option(
+    flags: str,
+    metavar: str | None,
+    help: str,
+    *,
+    choices: Iterable[str] = (),
+    least: int | None = None,
+) -> Any:
+    """Return an option of a verb; without a placeholder it takes no value."""
+    known = tuple(choices)
 
     def complete(incomplete: str) -> list[str]:
         return [name for name in known if name.startswith(incomplete)]
 
-    return complete
+    return typer.Option(
+        *flags.split(),
+        metavar=metavar,
+        help=help,
+        min=least,
+        autocompletion=complete if known else None,
+    )
 
 
 _COMMANDS: Final = re.compile("[^\t\n -~\xa0-\U0010ffff]")  # what terminals obey
@@ -147,9 +152,33 @@ def show(text: str, *, style: str = "") -> None:
     console.print(Text(_printable(text), style=style))
 
 
-def show_json(content: Any) -> None:
-    """Print plain types as JSON, never coloured."""
-    sys.stdout.write(json.dumps(content, indent=2, allow_nan=False) + "\n")
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Screen:
+    """What a verb prints: a text for people, JSON for machines, or nothing."""
+
+    as_json: Annotated[bool, option("--json", None, "Print JSON for machines on stdout.")] = False
+    quiet: Annotated[bool, option("--quiet -q", None, "Print nothing but errors and JSON.")] = False
+
+    @property
+    def is_for_people(self) -> bool:
+        """Whether a text is printed."""
+        return not (self.as_json or self.quiet)
+
+    @property
+    def progress(self) -> bool | None:
+        """Whether the library shows its progress; None where it decides itself."""
+        return False if self.quiet else None
+
+    def show(self, text: str | Callable[[], object], content: Any) -> None:
+        """Print a text, or what a function prints; or else plain types as JSON, never coloured."""
+        if self.as_json:
+            sys.stdout.write(json.dumps(content, indent=2, allow_nan=False) + "\n")
+        elif self.quiet:
+            return
+        elif isinstance(text, str):
+            show(text)
+        else:
+            text()
 
 
 @contextmanager
@@ -194,7 +223,7 @@ _PARAMETERS: Final = (  # as the library names them, and as they are typed
         r"^budget must be given for a new session; got None, (.*?) For example .*",
         r'--total must be given for a new session, \1 For example --total "membership<=0.6".',
     ),
-    (r"^(budget|keep|missing|rule) must\b", r"--\1 must"),
+    (r"^(attack|audit|budget|keep|missing|output|rule|unit|where) must\b", r"--\1 must"),
     (r"^q must\b", "--quantiles must"),
     (r"\bq=\(([\d., ]+)\)", lambda match: "--quantiles " + match[1].replace(" ", "")),
     (r"^n_(subsets|clusters|components) must\b", r"--\1 must"),
@@ -226,7 +255,10 @@ BUDGET_REFUSED: Final = 3
 INTERRUPTED: Final = 130
 
 # Typer brings its own copy of click in some versions and imports click in others.
-_POSSIBLE: Final = re.compile(r" \(Possible options: ([^,)]+).*\)$")
+_USAGE: Final = (  # as Typer says it, and as we do
+    (r" \(Possible options: ([^,)]+).*\)$", r". Did you mean \1?"),
+    (r"^Invalid value for '(--[\w-]+)': Input should be ([^,]*).*$", r"\1 must be \2"),
+)
 _UsageError: type[Exception] = typer.BadParameter.__bases__[0]
 
 # For the list of verbs, which loads none of them.
@@ -339,7 +371,8 @@ class _Verbs(TyperGroup):
             context = getattr(error, "ctx", None)
             verb = "pac" if context is None else context.command_path
             message = error.format_message()  # type: ignore[attr-defined]
-            message = _POSSIBLE.sub(r". Did you mean \1?", message)
+            for theirs, ours in _USAGE:
+                message = re.sub(theirs, ours, message)
             stop = "" if message.endswith((".", "?")) else "."
             complain(f"{message}{stop} See '{verb} --help'.")
             code = BAD_INPUT

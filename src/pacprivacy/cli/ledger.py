@@ -11,14 +11,12 @@ from pacprivacy._system import write_atomically
 from pacprivacy.adversary import cap_success, session_cap
 from pacprivacy.budget import Membership, Spent
 from pacprivacy.cli.console import (
-    AsJson,
-    Quiet,
+    Screen,
     Verb,
     format_console_number,
     option,
     read_console_number,
     show,
-    show_json,
     show_table,
 )
 from pacprivacy.errors import BudgetError, LedgerError
@@ -61,6 +59,7 @@ _OnePrincipal = Annotated[str | None, option("--principal", "NAME", "Only this p
 
 
 def _create(
+    *,
     where: _Where,
     dataset: Annotated[str, option("--dataset", "NAME", "Dataset to limit; * for all together.")],
     principal: Annotated[
@@ -77,8 +76,7 @@ def _create(
     ] = None,
     epsilon: Annotated[str | None, option("--epsilon", "E", "Differential privacy.")] = None,
     delta: Annotated[str | None, option("--delta", "D", "With --epsilon; 0 if absent.")] = None,
-    as_json: AsJson = False,
-    quiet: Quiet = False,
+    screen: Screen,
 ) -> None:
     """Set a budget in a ledger, which is made if it is not there.
 
@@ -98,10 +96,8 @@ def _create(
             "Try: pac ledger create study.db --dataset people --mi 1"
         )
     entry = Ledger(where).create_budget(dataset, principal, limits=limits)
-    if as_json:
-        show_json(entry.to_public_dict())
-    elif not quiet:
-        show(f"{where}: budget of dataset {dataset!r} for principal {principal!r} is set.")
+    text = f"{where}: budget of dataset {dataset!r} for principal {principal!r} is set."
+    screen.show(text, entry.to_public_dict())
 
 
 def _read_amount(option_name: str, text: str | None) -> float | None:
@@ -116,10 +112,10 @@ def _read_success(text: str | None) -> float | None:
 
 
 def _show(
+    *,
     where: _Where,
     dataset: _OneDataset = None,
-    as_json: AsJson = False,
-    quiet: Quiet = False,
+    screen: Screen,
 ) -> None:
     """Show every budget with its spent and remaining amounts.
 
@@ -128,25 +124,25 @@ def _show(
     book = Ledger(where, create=False)
     balances = [b for b in book.balances() if dataset is None or b.dataset in (dataset, "*")]
     verification = book.verify()
-    if as_json:
-        show_json(
-            {
-                "ledger": book.label,
-                "ledger_id": book.ledger_id,
-                "n_entries": verification.n_entries,
-                "head": verification.head,
-                "problem": verification.problem,
-                "budgets": [balance.to_public_dict() for balance in balances],
-            }
-        )
-    elif not quiet:
-        show_table(
-            ("dataset", "principal", "kind", "limit", "spent", "remaining"),
-            [row for balance in balances for row in _balance_rows(balance)],
-            left=("principal", "kind"),
-        )
-        show(f"\n{verification.n_entries} entries, last hash {verification.head}")
+    content = {
+        "ledger": book.label,
+        "ledger_id": book.ledger_id,
+        "n_entries": verification.n_entries,
+        "head": verification.head,
+        "problem": verification.problem,
+        "budgets": [balance.to_public_dict() for balance in balances],
+    }
+    screen.show(lambda: _show_balances(balances, verification), content)
     _check_intact(book, verification)
+
+
+def _show_balances(balances: Sequence[Balance], verification: Verification) -> None:
+    show_table(
+        ("dataset", "principal", "kind", "limit", "spent", "remaining"),
+        [row for balance in balances for row in _balance_rows(balance)],
+        left=("principal", "kind"),
+    )
+    show(f"\n{verification.n_entries} entries, last hash {verification.head}")
 
 
 def _check_intact(book: Ledger, verification: Verification) -> None:
@@ -179,11 +175,11 @@ def _coin_texts(limit: float, spent: float | None, left: float) -> list[str]:
 
 
 def _spend_log(
+    *,
     where: _Where,
     dataset: _OneDataset = None,
     principal: _OnePrincipal = None,
-    as_json: AsJson = False,
-    quiet: Quiet = False,
+    screen: Screen,
 ) -> None:
     """Show the entries of a ledger in order.
 
@@ -192,14 +188,14 @@ def _spend_log(
     membership success that this release alone would allow.
     """
     entries = Ledger(where, create=False).entries(dataset=dataset, principal=principal)
-    if as_json:
-        show_json([entry.to_public_dict() for entry in entries])
-    elif not quiet:
-        show_table(
+    screen.show(
+        lambda: show_table(
             ("entry", "date", "kind", "dataset", "principal", "what", "amount"),
             [_entry_row(entry) for entry in entries],
             left=("kind", "dataset", "principal", "what"),
-        )
+        ),
+        [entry.to_public_dict() for entry in entries],
+    )
 
 
 def _entry_row(entry: LedgerEntry) -> tuple[str, ...]:
@@ -224,13 +220,12 @@ def _amount_text(kind: str, amount: float) -> str:
 
 
 def _verify(
+    *,
     where: _Where,
     head: Annotated[
-        str | None,
-        option("--head", "HASH", "A last hash that was noted earlier."),
+        str | None, option("--head", "HASH", "A last hash that was noted earlier.")
     ] = None,
-    as_json: AsJson = False,
-    quiet: Quiet = False,
+    screen: Screen,
 ) -> None:
     """Check every entry, every budget and the end of the chain.
 
@@ -239,21 +234,21 @@ def _verify(
     """
     book = Ledger(where, create=False)
     verification = book.verify(head=head)
-    if as_json:
-        show_json(
-            {
-                "ledger": book.label,
-                "verified": verification.ok,
-                "n_entries": verification.n_entries,
-                "head": verification.head,
-                "broken_entry": verification.broken_entry,
-                "problem": verification.problem,
-            }
-        )
+    if not screen.as_json:
+        _check_intact(book, verification)
+    screen.show(
+        f"{book.label}: {verification.n_entries} entries, all intact, no budget exceeded.\n"
+        f"Last hash {verification.head}",
+        {
+            "ledger": book.label,
+            "verified": verification.ok,
+            "n_entries": verification.n_entries,
+            "head": verification.head,
+            "broken_entry": verification.broken_entry,
+            "problem": verification.problem,
+        },
+    )
     _check_intact(book, verification)
-    if not as_json and not quiet:
-        show(f"{book.label}: {verification.n_entries} entries, all intact, no budget exceeded.")
-        show(f"Last hash {verification.head}")
 
 
 def ledger_accounts(
@@ -294,12 +289,12 @@ def _covers(balance: Balance, entry: LedgerEntry) -> bool:
 
 
 def _report(
+    *,
     where: _Where,
-    output: Annotated[
-        Path, typer.Option("--output", "-o", metavar="FILE", help="HTML page to write.")
-    ] = Path("ledger.html"),
-    as_json: AsJson = False,
-    quiet: Quiet = False,
+    output: Annotated[Path, option("--output -o", "FILE", "HTML page to write.")] = Path(
+        "ledger.html"
+    ),
+    screen: Screen,
 ) -> None:
     """Write a page of all accounts: who spent what of which table, month by month."""
     book = Ledger(where, create=False)
@@ -309,10 +304,8 @@ def _report(
     write_atomically(
         output, render_ledger_page(book.label, verification.head, accounts).encode(), mode=0o644
     )
-    if as_json:
-        show_json({"ledger": book.label, "file": str(output), "accounts": len(accounts)})
-    elif not quiet:
-        show(f"Wrote {output}")
+    content = {"ledger": book.label, "file": str(output), "accounts": len(accounts)}
+    screen.show(f"Wrote {output}", content)
 
 
 ledger = typer.Typer(

@@ -11,12 +11,7 @@ import typer
 from pacprivacy._certificates import release_file
 from pacprivacy._checks import suggestion
 from pacprivacy.budget import AnyBudget, budget_limits, parse_budget
-from pacprivacy.cli.console import (
-    console_choices,
-    option,
-    read_console_number,
-    read_console_pair,
-)
+from pacprivacy.cli.console import option, read_console_number, read_console_pair
 from pacprivacy.errors import BudgetError, CertificateError, DataError, LedgerError
 from pacprivacy.mechanism import ISO
 from pacprivacy.noise import RULES
@@ -46,23 +41,8 @@ DataFile = Annotated[
 ]
 ModelName = Annotated[
     str,
-    typer.Option(
-        "--model",
-        "--statistic",
-        metavar="NAME",
-        help=f"What to release: {', '.join(MODELS)}.",
-        autocompletion=console_choices(MODELS),
-    ),
+    option("--model --statistic", "NAME", f"What to release: {', '.join(MODELS)}.", choices=MODELS),
 ]
-Target = Annotated[
-    str | None,
-    option(
-        "--target",
-        "COL",
-        "Column to predict; for a model without one, the only column to describe.",
-    ),
-]
-Columns = Annotated[str | None, option("--columns", "A,B", "Columns to use; default all.")]
 Subsets = Annotated[
     int | None,
     option(
@@ -71,23 +51,14 @@ Subsets = Annotated[
         "Candidate subsets, even; default 2000, or 256 for a model fitted one by one.",
     ),
 ]
-Ranges = Annotated[
-    str | None,
-    option(
-        "--ranges",
-        "LIST",
-        "Public ranges of columns: 0,120 or 'age=0,120;pay=0,1e6'. Histograms need them.",
-    ),
-]
+Fill = Annotated[float | None, option("--fill", "X", "Value reported for an empty group.")]
 Name = Annotated[str | None, option("--name", "TEXT", "Name of the release.")]
 Jobs = Annotated[int | None, option("--jobs", "N", "Worker processes.")]
 Checkpoint = Annotated[Path | None, option("--checkpoint", "FILE", "Go on from here after a stop.")]
-Folder = Annotated[
-    Path, typer.Option("--output", "-o", metavar="DIR", help="Folder for the release files.")
-]
-ExcelFile = Annotated[
+Folder = Annotated[Path, option("--output -o", "DIR", "Folder for the release files.")]
+PublicKey = Annotated[
     Path | None,
-    option("--excel", "FILE", "Write the numbers to an Excel file, too: one sheet a table."),
+    option("--public-key", "FILE", "Refuse a release that its owner has not signed."),
 ]
 BundleFile = Annotated[
     Path | None,
@@ -105,7 +76,6 @@ State = Annotated[
     Path | None,
     option("--state", "FILE", "File of the session's secret; default beside the ledger."),
 ]
-
 
 _WITH_STUDY: Final = (
     *("unit", "sample", "keep", "clip", "schema", "sheet", "header_row"),
@@ -137,9 +107,7 @@ class ReadingOptions:
     ] = None
     header_row: Annotated[
         int | None,
-        typer.Option(
-            "--header-row", metavar="N", min=1, help="Row of the column names; default the first."
-        ),
+        option("--header-row", "N", "Row of the column names; default the first.", least=1),
     ] = None
 
     def typed(self, schema: Reading | None = None) -> Reading:
@@ -170,19 +138,28 @@ class ReadingOptions:
 class TableOptions(ReadingOptions):
     """Options of a verb for reading a table and choosing a model; as typed."""
 
-    target: Target = None
-    columns: Columns = None
+    target: Annotated[
+        str | None,
+        option(
+            "--target",
+            "COL",
+            "Column to predict; for a model without one, the only column to describe.",
+        ),
+    ] = None
+    columns: Annotated[str | None, option("--columns", "A,B", "Columns to use; default all.")] = (
+        None
+    )
     unit: Annotated[
         str | None,
         option("--unit", "COL", "Column of the person, if people have several rows."),
     ] = None
     sample: Annotated[
         str | None,
-        typer.Option(
+        option(
             "--sample",
-            metavar="KIND",
-            help="coins: one for each person (default if possible); or pool.",
-            autocompletion=console_choices(SAMPLES),
+            "KIND",
+            "coins: one for each person (default if possible); or pool.",
+            choices=SAMPLES,
         ),
     ] = None
     keep: Annotated[
@@ -202,20 +179,28 @@ class TableOptions(ReadingOptions):
     subsets: Subsets = None
     rule: Annotated[
         str | None,
-        typer.Option(
+        option(
             "--rule",
-            metavar="NAME",
-            help="Noise rule; the least certified noise if absent.",
-            autocompletion=console_choices(RULES),
+            "NAME",
+            "Noise rule; the least certified noise if absent.",
+            choices=RULES,
         ),
     ] = None
     bins: Annotated[int | None, option("--bins", "N", "Histogram bins.")] = None
-    ranges: Ranges = None
+    ranges: Annotated[
+        str | None,
+        option(
+            "--ranges",
+            "LIST",
+            "Public ranges of columns: 0,120 or 'age=0,120;pay=0,1e6'. Histograms need them.",
+        ),
+    ] = None
     universe_facts: Annotated[
         bool,
-        typer.Option(
+        option(
             "--universe-facts",
-            help="Publish exact ranges, means and scales of all records; the certificate says so.",
+            None,
+            "Publish exact ranges, means and scales of all records; the certificate says so.",
         ),
     ] = False
     clusters: Annotated[int | None, option("--clusters", "N", "Number of clusters of kmeans.")] = (
@@ -250,16 +235,14 @@ class TableOptions(ReadingOptions):
     ] = None
     missing: Annotated[
         str,
-        typer.Option(
+        option(
             "--missing",
-            metavar="HOW",
-            help="Gaps: drop, mean, category or error; of what is used.",
-            autocompletion=console_choices(POLICIES),
+            "HOW",
+            "Gaps: drop, mean, category or error; of what is used.",
+            choices=POLICIES,
         ),
     ] = "drop"
-    fill: Annotated[float | None, option("--fill", "X", "Value reported for an empty group.")] = (
-        None
-    )
+    fill: Fill = None
     quantiles: Annotated[
         str | None,
         option("--quantiles", "LIST", "Probabilities of quantiles; default 0.25,0.5,0.75."),

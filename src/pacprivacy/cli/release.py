@@ -10,21 +10,16 @@ from dataclasses import asdict, dataclass, replace
 from pathlib import Path
 from typing import Annotated, Any, Final, get_args
 
-import typer
-
 from pacprivacy._certificates import read_key, read_release
 from pacprivacy._checks import suggestion
 from pacprivacy.budget import AnyBudget, Spent, budget_limits, parse_budget
 from pacprivacy.cli import options
 from pacprivacy.cli.console import (
-    AsJson,
-    Quiet,
+    Screen,
     Verb,
-    console_choices,
     option,
     read_console_number,
     show,
-    show_json,
     tell_curator,
 )
 from pacprivacy.cli.promise import PromisedStatistic, check_dp_promise, release_dp_promise
@@ -41,50 +36,21 @@ PROMISES: Final = ("pac", "dp")
 
 BudgetText = Annotated[
     str,
-    typer.Option(
+    option(
         "--budget",
-        metavar="TEXT",
-        help='"membership<=0.6", "mi<=1/64", "epsilon<=1", or several joined with "&".',
+        "TEXT",
+        '"membership<=0.6", "mi<=1/64", "epsilon<=1", or several joined with "&".',
     ),
 ]
 _Budget = Annotated[str | None, *get_args(BudgetText)[1:]]
 _Model = Annotated[str | None, *get_args(options.ModelName)[1:]]
-_Share = Annotated[
-    str | None,
-    option("--share", "PART", 'Instead, with --ledger: a part of what is left, 0.25 or "1 of 12".'),
-]
 Seed = Annotated[
     int | None,
-    typer.Option(
-        "--seed", min=0, metavar="N", help="Of pool and proof; never of the secret or the noise."
-    ),
+    option("--seed", "N", "Of pool and proof; never of the secret or the noise.", least=0),
 ]
-_Promise = Annotated[
-    str,
-    typer.Option(
-        "--promise",
-        metavar="KIND",
-        help="pac, or dp: hide also who is in the table; of counts, sums, means, variances, "
-        "crosstabs, histograms, medians and quantiles.",
-        autocompletion=console_choices(PROMISES),
-    ),
-]
-_RowsPerUnit = Annotated[
-    int | None,
-    typer.Option(
-        "--rows-per-unit",
-        metavar="N",
-        min=1,
-        help="With --promise dp and --unit: how many rows of one are used at most.",
-    ),
-]
-Sign = Annotated[
-    Path | None,
-    typer.Option("--sign", metavar="FILE", help="Sign with the ed25519 key in this PEM file."),
-]
-Full = Annotated[bool, typer.Option("--full", help="Print the whole certificate besides.")]
+Full = Annotated[bool, option("--full", None, "Print the whole certificate besides.")]
 Simulate = Annotated[
-    bool, typer.Option("--simulate", help="Seed the noise too: for trials, protects nobody.")
+    bool, option("--simulate", None, "Seed the noise too: for trials, protects nobody.")
 ]
 
 
@@ -94,19 +60,42 @@ def _release(
     model: _Model = None,
     study: options.StudyOptions,
     budget: _Budget = None,
-    share: _Share = None,
+    share: Annotated[
+        str | None,
+        option(
+            "--share", "PART", 'Instead, with --ledger: a part of what is left, 0.25 or "1 of 12".'
+        ),
+    ] = None,
     output: options.Folder,
-    promise: _Promise = "pac",
-    rows_per_unit: _RowsPerUnit = None,
+    promise: Annotated[
+        str,
+        option(
+            "--promise",
+            "KIND",
+            "pac, or dp: hide also who is in the table; of counts, sums, means, variances, "
+            "crosstabs, histograms, medians and quantiles.",
+            choices=PROMISES,
+        ),
+    ] = "pac",
+    rows_per_unit: Annotated[
+        int | None,
+        option(
+            "--rows-per-unit",
+            "N",
+            "With --promise dp and --unit: how many rows of one are used at most.",
+            least=1,
+        ),
+    ] = None,
     table: options.TableOptions,
     name: options.Name = None,
     seed: Seed = None,
     simulate: Simulate = False,
-    sign: Sign = None,
+    sign: Annotated[
+        Path | None, option("--sign", "FILE", "Sign with the ed25519 key in this PEM file.")
+    ] = None,
     account: options.AccountOptions,
     full: Full = False,
-    as_json: AsJson = False,
-    quiet: Quiet = False,
+    screen: Screen,
 ) -> None:
     """Release a statistic or a model of a table, with noise and a certificate.
 
@@ -151,26 +140,19 @@ def _release(
         assert budget is not None  # there is no share without a ledger
         check_release_folder(output)
         draws = (seed or 0) if simulate else None
-        release = release_dp_promise(request, budget, simulate=draws, quiet=quiet)
+        release = release_dp_promise(request, budget, simulate=draws, quiet=screen.quiet)
     else:
-        drawn = _drawn(table, seed, simulate=simulate, quiet=quiet)
+        drawn = {
+            "n_subsets": table.subsets,
+            "n_jobs": table.jobs,
+            "rng": seed,
+            "progress": screen.progress,
+            "simulate": simulate,
+        }
         limit = _Limit(limits=limits, share=_read_share(share), account=account)
         release = _release_pac(request, file, limit, output, table, drawn=drawn)
     files = save_release(release, output, sign=sign)
-    show_release(release, files, full=full, as_json=as_json, quiet=quiet)
-
-
-def _drawn(
-    table: options.TableOptions, seed: int | None, *, simulate: bool, quiet: bool
-) -> dict[str, Any]:
-    """Return how the sample is drawn."""
-    return {
-        "n_subsets": table.subsets,
-        "n_jobs": table.jobs,
-        "rng": seed,
-        "progress": False if quiet else None,
-        "simulate": simulate,
-    }
+    show_release(release, files, screen, full=full)
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -373,12 +355,12 @@ def save_release(
 
 
 def show_release(
-    release: Release | DPRelease, files: dict[str, str], *, full: bool, as_json: bool, quiet: bool
+    release: Release | DPRelease, files: dict[str, str], screen: Screen, *, full: bool
 ) -> None:
     """Print a release on one screen, as every verb does: numbers, promise, files."""
-    if as_json:
-        show_json({**read_release(files["release"]), "files": files})
-    if as_json or quiet:
+    if screen.as_json:
+        screen.show("", {**read_release(files["release"]), "files": files})
+    if not screen.is_for_people:
         return
     if full and isinstance(release, Release):  # the certificate begins with the promise
         show("\n".join([*release.lines(), "", *release.certificate.readings]))

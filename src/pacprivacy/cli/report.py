@@ -6,13 +6,13 @@ from typing import Annotated
 import typer
 
 from pacprivacy._certificates import release_file
-from pacprivacy.cli.console import AsJson, Quiet, Verb, option, show, show_json, show_status
-from pacprivacy.cli.options import ExcelFile
+from pacprivacy.cli.console import Screen, Verb, option, show_status
 from pacprivacy.release import Release
 from pacprivacy.reporting import report as write_report
 
 
 def _report(
+    *,
     release: Annotated[
         Path, typer.Argument(metavar="RELEASE", help="The release.json to explain, or its folder.")
     ],
@@ -21,7 +21,7 @@ def _report(
     dataset: Annotated[str, option("--dataset", "NAME", "What the data are called.")] = "",
     date: Annotated[str | None, option("--date", "TEXT", "When; today by default.")] = None,
     officer: Annotated[
-        bool, typer.Option("--officer", help="One printed page for a privacy officer.")
+        bool, option("--officer", None, "One printed page for a privacy officer.")
     ] = False,
     audit: Annotated[
         Path | None,
@@ -32,21 +32,20 @@ def _report(
         option("--session", "FILE", "Another release of the same session; may repeat."),
     ] = None,
     output: Annotated[
-        Path | None,
-        typer.Option(
-            "--output", "-o", metavar="FILE", help="The page; report.html beside the release."
-        ),
+        Path | None, option("--output -o", "FILE", "The page; report.html beside the release.")
     ] = None,
-    excel: ExcelFile = None,
-    as_json: AsJson = False,
-    quiet: Quiet = False,
+    excel: Annotated[
+        Path | None,
+        option("--excel", "FILE", "Write the numbers to an Excel file, too: one sheet a table."),
+    ] = None,
+    screen: Screen,
 ) -> None:
     """Write a page about the release and its promise.
 
     One HTML file that works offline and prints on two pages. It is a function of the release file.
     The officer's page is a certificate on one page, with a glossary.
     """
-    with show_status("gathering the figures", quiet=quiet):
+    with show_status("gathering the figures", quiet=screen.quiet):
         page = write_report(
             release,
             output,
@@ -61,11 +60,11 @@ def _report(
     if excel is not None:
         Release.load(release_file(release)).to_excel(excel)
     size = page.stat().st_size
-    if as_json:
-        version = "officer" if officer else "public"
-        show_json({"report": str(page), "version": version, "bytes": size})
-    elif not quiet:
-        show(f"Wrote {page} (may be published, {size / 1024:.0f} kB)")
+    version = "officer" if officer else "public"
+    screen.show(
+        f"Wrote {page} (may be published, {size / 1024:.0f} kB)",
+        {"report": str(page), "version": version, "bytes": size},
+    )
 
 
 report = Verb(

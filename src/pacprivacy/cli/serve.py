@@ -15,7 +15,7 @@ import typer
 from pacprivacy._system import read_regular
 from pacprivacy.budget import parse_budget
 from pacprivacy.cli import options
-from pacprivacy.cli.console import AsJson, Quiet, Verb, option, show, show_json
+from pacprivacy.cli.console import Screen, Verb, option, show
 from pacprivacy.cli.sql import Schemas, Via, open_sql_tables
 from pacprivacy.errors import DataError, LedgerError, PacPrivacyError
 from pacprivacy.estimators import PrivatePredictor
@@ -46,7 +46,7 @@ def _serve(
     tls_key: Annotated[Path | None, option("--tls-key", "FILE", "Its key.")] = None,
     behind_proxy: Annotated[
         bool,
-        typer.Option("--behind-proxy", help="Listen to others without HTTPS: a proxy has it."),
+        option("--behind-proxy", None, "Listen to others without HTTPS: a proxy has it."),
     ] = False,
     source: Annotated[
         Path | None,
@@ -65,8 +65,7 @@ def _serve(
         "membership<=0.505"
     ),
     rate: Annotated[float, option("--rate", "X", "Requests a second of one principal.")] = 50.0,
-    as_json: AsJson = False,
-    quiet: Quiet = False,
+    screen: Screen,
 ) -> None:
     """Answer questions over HTTP, each with noise, under one promise and a budget.
 
@@ -75,7 +74,7 @@ def _serve(
     principal may spend is set with 'pac ledger create --principal'; the total is the predictor's.
     """
     if grant is not None or revoke is not None:
-        _change_tokens(tokens, grant, revoke, as_json=as_json, quiet=quiet)
+        _change_tokens(tokens, grant, revoke, screen)
         return
     if ledger is None or (models is None and source is None):
         raise LedgerError(
@@ -111,16 +110,13 @@ def _serve(
         if predictor is not None:
             predictor.close()
         raise
-    _log(quiet)
+    _log(screen.quiet)
 
     def ready(url: str) -> None:
         certificate = None if predictor is None else predictor.certificate_
-        if as_json:
-            digest = None if certificate is None else certificate.digest
-            show_json({"url": url, "certificate": digest})
-        elif not quiet:
-            promise = serving.OF_TABLES if certificate is None else certificate.promise
-            show(f"{promise}\nServing on {url}")
+        digest = None if certificate is None else certificate.digest
+        promise = serving.OF_TABLES if certificate is None else certificate.promise
+        screen.show(f"{promise}\nServing on {url}", {"url": url, "certificate": digest})
         sys.stdout.flush()
 
     tls = None if tls_cert is None or tls_key is None else (tls_cert, tls_key)
@@ -157,19 +153,16 @@ def _serving() -> Any:
     return serve
 
 
-def _change_tokens(
-    path: Path, grant: str | None, revoke: str | None, *, as_json: bool, quiet: bool
-) -> None:
+def _change_tokens(path: Path, grant: str | None, revoke: str | None, screen: Screen) -> None:
     tokens = _serving().Tokens(path)
     if revoke is not None:
         tokens.revoke(revoke)
     token = None if grant is None else tokens.grant(grant)
-    if as_json:
-        show_json({"principals": list(tokens.principals), "token": token})
-    elif token is not None:
-        show(token)
-    elif not quiet:
-        show(f"{path}: the token of {revoke!r} is worthless now.")
+    if token is not None and not screen.as_json:
+        show(token)  # also when quiet: it is shown only once
+        return
+    content = {"principals": list(tokens.principals), "token": token}
+    screen.show(f"{path}: the token of {revoke!r} is worthless now.", content)
 
 
 def _check_door(host: str, covered: bool) -> None:

@@ -9,7 +9,7 @@ import typer
 
 from pacprivacy.budget import parse_budget
 from pacprivacy.cli import options
-from pacprivacy.cli.console import AsJson, Quiet, Verb
+from pacprivacy.cli.console import Screen, Verb, option
 from pacprivacy.cli.release import (
     BudgetText,
     Full,
@@ -33,44 +33,32 @@ _Source = Annotated[
     ),
 ]
 _Query = Annotated[str, typer.Argument(metavar="QUERY", help="A SELECT of aggregates.")]
-_Key = Annotated[
-    str, typer.Option("--unit", metavar="TABLE.COLUMN", help="Who is protected: one value each.")
-]
+_Key = Annotated[str, option("--unit", "TABLE.COLUMN", "Who is protected: one value each.")]
 Via = Annotated[
     list[str] | None,
-    typer.Option(
+    option(
         "--via",
-        metavar="TABLE=COLUMN",
-        help="How a private table reaches the unit: orders=customer_id, or "
+        "TABLE=COLUMN",
+        "How a private table reaches the unit: orders=customer_id, or "
         "lines=order_id:orders.id through another. Repeat it; other tables are public.",
     ),
 ]
 _Keys = Annotated[
     list[str] | None,
-    typer.Option(
+    option(
         "--keys",
-        metavar="KEY=A,B,...",
-        help="Groups of a GROUP BY: values of a key (repeat it), or 'universe' to publish the "
+        "KEY=A,B,...",
+        "Groups of a GROUP BY: values of a key (repeat it), or 'universe' to publish the "
         "groups in the data.",
     ),
 ]
 Schemas = Annotated[
     Path | None,
-    typer.Option(
+    option(
         "--schema",
-        metavar="PLACE",
-        help="Folder of NAME.toml, how each table is read, or a file for a file: pac schema.",
+        "PLACE",
+        "Folder of NAME.toml, how each table is read, or a file for a file: pac schema.",
     ),
-]
-_AtLeast = Annotated[
-    int,
-    typer.Option(
-        "--at-least", metavar="N", help="With --keys universe: units that a group must have."
-    ),
-]
-_Fill = Annotated[
-    float | None,
-    typer.Option("--fill", metavar="X", help="Value reported for an empty group."),
 ]
 
 
@@ -84,8 +72,10 @@ def _sql(
     via: Via = None,
     schema: Schemas = None,
     keys: _Keys = None,
-    at_least: _AtLeast = AT_LEAST,
-    fill: _Fill = None,
+    at_least: Annotated[
+        int, option("--at-least", "N", "With --keys universe: units that a group must have.")
+    ] = AT_LEAST,
+    fill: options.Fill = None,
     subsets: options.Subsets = None,
     jobs: options.Jobs = None,
     checkpoint: options.Checkpoint = None,
@@ -94,8 +84,7 @@ def _sql(
     simulate: Simulate = False,
     account: options.AccountOptions,
     full: Full = False,
-    as_json: AsJson = False,
-    quiet: Quiet = False,
+    screen: Screen,
 ) -> None:
     """Answer a query over tables, every cell with noise and an interval, under one certificate.
 
@@ -108,7 +97,7 @@ def _sql(
     check_release_folder(output)
     tables = open_sql_tables(source, schema, unit=unit, via=via or [])
     declared = _read_keys(keys or [], schema)
-    progress = False if quiet else None
+    progress = screen.progress
     if account.ledger is None:
         release = answer(
             query,
@@ -149,7 +138,7 @@ def _sql(
                 name=name,
             )
     files = save_release(release, output)
-    show_release(release, files, full=full, as_json=as_json, quiet=quiet)
+    show_release(release, files, screen, full=full)
 
 
 def open_sql_tables(

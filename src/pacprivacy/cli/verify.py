@@ -8,8 +8,14 @@ from typing import Annotated, Any, Final
 import typer
 
 from pacprivacy._certificates import DP_SCHEMA, read_release
-from pacprivacy.cli.console import AsJson, Quiet, Verb, option, show, show_json
-from pacprivacy.cli.options import BundleFile, StudyOptions, TableOptions, find_bundle_option
+from pacprivacy.cli.console import Screen, Verb, option, show
+from pacprivacy.cli.options import (
+    BundleFile,
+    PublicKey,
+    StudyOptions,
+    TableOptions,
+    find_bundle_option,
+)
 from pacprivacy.cli.promise import reading_by_entry
 from pacprivacy.dp import DPCertificate
 from pacprivacy.errors import DataError
@@ -41,12 +47,7 @@ def _verify(
     *,
     release: Annotated[Path, typer.Argument(metavar="RELEASE", help="The release.json to check.")],
     bundle: BundleFile = None,
-    public_key: Annotated[
-        Path | None,
-        typer.Option(
-            "--public-key", metavar="FILE", help="Refuse a release that its owner has not signed."
-        ),
-    ] = None,
+    public_key: PublicKey = None,
     data: Annotated[
         Path | None,
         option("--data", "FILE", "With coins: recompute from the table what units add too."),
@@ -56,8 +57,7 @@ def _verify(
     ] = None,
     study: StudyOptions,
     table: TableOptions,
-    as_json: AsJson = False,
-    quiet: Quiet = False,
+    screen: Screen,
 ) -> None:
     """Recompute a certificate from the curator's bundle.
 
@@ -94,26 +94,21 @@ def _verify(
             shown = {"influence", "n_units", "noise", *again}
             unproved = {k: v for k, v in unproved.items() if k not in shown}
             items |= again
-    if as_json:
-        show_json(
-            {
-                "verified": True,
-                "release": str(release),
-                "digest": verification.digest,
-                "file": sealed,
-                "recomputed": items,
-                "recomputed_fields": list(verification.recomputed),
-                "not_checked": unproved,
-            }
-        )
-    elif not quiet:
+    if screen.is_for_people:
         show(f"{release}: the certificate follows from {source}.", style="green")
-        show(f"SHA-256 of the certificate, as in the ledger: {verification.digest}")
-        show(sealed)
-        show("Recomputed and equal:")
-        show(_lines(items))
-        show(NOT_CHECKED)
-        show(_lines(unproved))
+    screen.show(
+        f"SHA-256 of the certificate, as in the ledger: {verification.digest}\n{sealed}\n"
+        f"Recomputed and equal:\n{_lines(items)}\n{NOT_CHECKED}\n{_lines(unproved)}",
+        {
+            "verified": True,
+            "release": str(release),
+            "digest": verification.digest,
+            "file": sealed,
+            "recomputed": items,
+            "recomputed_fields": list(verification.recomputed),
+            "not_checked": unproved,
+        },
+    )
 
 
 def _check_data_options(
