@@ -22,7 +22,7 @@ import numpy.typing as npt
 from pacprivacy._certificates import digest_of, read_certificate, rows_html
 from pacprivacy._checks import LARGEST_COUNT, Amount, Count, Finite, Share, Vector
 from pacprivacy._rounding import two_digits
-from pacprivacy._values import DATES, ESTIMATES, NO_INTERVAL, SURVEY
+from pacprivacy._values import DATES, ESTIMATES, NO_INTERVAL, SURVEY, are_dates
 from pacprivacy.errors import CertificateError
 from pacprivacy.noise import Kind
 from pacprivacy.release.bundle import Record
@@ -164,6 +164,7 @@ class Certificate(ABC):
     KINDS: ClassVar[dict[str, type[Certificate]]] = {}
     OPTIONAL: ClassVar[tuple[str, ...]] = ()  # left out of a file where they say nothing
     SHORT: ClassVar[tuple[str, ...]] = ()  # names of the rows that a notebook shows
+    PROVED: ClassVar[tuple[str, ...]] = ()  # names of the rows that a bundle proves
 
     sampling: str
     kind: Kind
@@ -214,11 +215,6 @@ class Certificate(ABC):
 
     @property
     @abstractmethod
-    def not_hidden(self) -> str:
-        """Summary of what is not hidden; ``not_promised`` has all of it."""
-
-    @property
-    @abstractmethod
     def used_prior(self) -> float:
         """How often a guess "used" is right without the release."""
 
@@ -228,6 +224,16 @@ class Certificate(ABC):
 
     # --- what they share ------------------------------------------------------------------------
 
+    @property
+    def not_hidden(self) -> str:
+        """Summary of what is not hidden; ``not_promised`` has all of it."""
+        if self.hides_presence:
+            return f"General facts that hold with and without a given {self.unit}."
+        return (
+            f"That a {self.unit} is in the table, and general facts that apply to all "
+            f"{self.units} in it."
+        )
+
     def __str__(self) -> str:
         return certificate_text(self)
 
@@ -235,10 +241,20 @@ class Certificate(ABC):
         rows = [row for row in self.rows() if row[0] in self.SHORT]
         return rows_html(self.promise, rows, simulation=self.simulation)
 
+    def proved_figures(self) -> dict[str, str]:
+        """Return promise and figures that follow from a bundle, by name."""
+        rows = {name: text for name, text in self.rows() if name in self.PROVED}
+        return {"Promise": self.promise, **rows}
+
     @property
     def readings(self) -> tuple[str, ...]:
         """How to read the released numbers, in sentences."""
-        facts = (t for t in self.public if ESTIMATES in t or t.startswith((DATES, SURVEY)))
+        where = "In the files, " if are_dates(self.mechanism, self.public) else ""
+        facts = (
+            f"{where}{text}" if text.startswith(DATES) else text
+            for text in self.public
+            if ESTIMATES in text or text.startswith((DATES, SURVEY))
+        )
         short = [note.partition(".")[0] for note in self.notes if NO_INTERVAL in note]
         return tuple(f"{text[:1].upper()}{text[1:]}." for text in (*facts, *short))
 

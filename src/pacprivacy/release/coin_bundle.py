@@ -212,10 +212,6 @@ class CoinProof(CoinEvidence):
         """Fields of the certificate that the bundle does not prove, besides the usual ones."""
 
     @abstractmethod
-    def influence_text(self, largest: str) -> str:
-        """Say whose influence was computed again; ``largest`` is the most that was allowed."""
-
-    @abstractmethod
     def check(self) -> None:
         """Refuse a bundle whose noise does not hide every unit."""
 
@@ -324,9 +320,6 @@ class DescentBundle(CoinProof):
             "influence": "that clocks are those of the records: with the data, recompute_descent "
             "replays the steps"
         }
-
-    def influence_text(self, largest: str) -> str:
-        return f"the clock of every unit is at most at the square of {largest}"
 
     def check(self) -> None:
         """Refuse clocks above what the budget allows, and steps without their noise."""

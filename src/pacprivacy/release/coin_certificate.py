@@ -73,6 +73,9 @@ class OddsCertificate(Certificate):
     SHORT: ClassVar[tuple[str, ...]] = (
         *("Asked", "Holds against", "Sample", "At these odds", "Statistic"),
     )
+    PROVED: ClassVar[tuple[str, ...]] = (
+        *("Advantage", "Large changes", "False alarms", "Groups", "Presence"),
+    )
 
     unit: Text = field(metadata=on_trust("what a unit is called"))
     n_units: Positive | None = field(metadata=on_trust("how many units there are in all"))
@@ -87,13 +90,6 @@ class OddsCertificate(Certificate):
     @property
     def used_prior(self) -> float:
         return self.keep
-
-    @property
-    def not_hidden(self) -> str:
-        return (
-            f"Not hidden: that a {self.unit} is in the table, and general facts that apply to all "
-            f"{self.units} in it."
-        )
 
     @property
     @abstractmethod
@@ -241,12 +237,6 @@ class CoinCertificate(OddsCertificate):
             f"{'them' if self.composition else 'it'}. This holds also against those who know all "
             f"other {units} and which of them were used."
         )
-
-    @property
-    def not_hidden(self) -> str:
-        if self.presence is not None:
-            return f"Not hidden: general facts that hold with and without a given {self.unit}."
-        return super(CoinCertificate, self).not_hidden
 
     @property
     def _whom(self) -> str:
@@ -551,27 +541,12 @@ def write_average_certificate(bundle: AverageBundle) -> AverageCertificate:
 def _of_coins(bundle: CoinProof) -> Evidence:
     """Check that the noise hides every unit, and write the certificate again."""
     bundle.check()
-    certificate = write_coin_certificate(bundle)
-    figures = {
-        "influence": bundle.influence_text(at_most(certificate.influence, significant=4)),
-        "advantage": f"at most {at_most(certificate.advantage, decimals=4)}",
-        "noise": f"{certificate.noise.n_directions} directions",
-    }
-    if certificate.presence is not None:
-        figures["presence"] = str(certificate.presence)
     reasons = {**fields_on_trust(CoinCertificate), **bundle.not_checkable}
-    return Evidence(certificate=certificate, on_trust=reasons, figures=figures)
+    return Evidence(certificate=write_coin_certificate(bundle), on_trust=reasons)
 
 
 @evidence_of.register
 def _of_average(bundle: AverageBundle) -> Evidence:
     """Check what units show on average, and write the certificate again."""
-    certificate = write_average_certificate(bundle)
-    large = percent_at_most(certificate.moves[f"{LARGE_MOVE:g}"])
-    figures = {
-        "advantage": f"at most {at_most(certificate.advantage, decimals=4)} on average",
-        "large changes": f"at most {large} times in 100",
-        "noise": f"{certificate.noise.n_directions} directions",
-    }
     reasons = {**fields_on_trust(AverageCertificate), **bundle.proof.not_checkable}
-    return Evidence(certificate=certificate, on_trust=reasons, figures=figures)
+    return Evidence(certificate=write_average_certificate(bundle), on_trust=reasons)

@@ -89,6 +89,10 @@ class PoolCertificate(Certificate):
 
     OPTIONAL: ClassVar[tuple[str, ...]] = ("divergences", "trade_off")
     SHORT: ClassVar[tuple[str, ...]] = ("Kind", "Asked", "Membership", "Mechanism", "Noise", "Pool")
+    PROVED: ClassVar[tuple[str, ...]] = (
+        *("Membership", "Advantage", "Trade-off", "Any inference", "Information"),
+        *("Other distances", "Side knowledge"),
+    )
 
     sampling: Literal["pool"] = "pool"
     n_units: Positive
@@ -160,13 +164,6 @@ class PoolCertificate(Certificate):
     @property
     def promise(self) -> str:
         return promise_text(self)
-
-    @property
-    def not_hidden(self) -> str:
-        return (
-            f"Who is in the table at all is not hidden, nor is what is true of its {self.units} as "
-            f"a whole: what the values say about all of them, they say about each."
-        )
 
     @property
     def used_prior(self) -> float:

@@ -104,10 +104,6 @@ class CoinBundle(CoinProof):
             f"most and a digest of all"
         }
 
-    def influence_text(self, largest: str) -> str:
-        whom = "every unit" if self.is_whole else f"the {self.n_stored} units that cost most"
-        return f"of {whom} at most {largest} deviations of the noise, in whole numbers"
-
     def check(self) -> None:
         """Refuse a bundle whose noise does not hide every stored unit."""
         self._check_parameter()

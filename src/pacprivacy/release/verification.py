@@ -24,13 +24,11 @@ WITH: Final = {"pool": "from a pool", "average": "on average over coins"}
 class Evidence:
     """What follows from a bundle: its certificate, written again with every figure computed anew.
 
-    ``on_trust`` are the fields that no figure of the bundle proves, each with the reason;
-    ``figures`` say what was recomputed, for people.
+    ``on_trust`` are the fields that no figure of the bundle proves, each with the reason.
     """
 
     certificate: Certificate
     on_trust: Mapping[str, str]
-    figures: dict[str, str]
 
 
 @singledispatch
@@ -76,7 +74,7 @@ def _verify_release(
         digest=certificate.digest,
         recomputed=tuple(name for name in names if name not in on_trust),
         not_checkable=on_trust,
-        figures={"promise": certificate.promise, **evidence.figures, "sentences": sentences},
+        figures={**again.proved_figures(), "Sentences": sentences},
     )
 
 

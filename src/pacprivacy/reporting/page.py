@@ -39,6 +39,7 @@ from pacprivacy.reporting.contents import (
     ReportData,
     Row,
     page_kind,
+    provenance_rows,
     rate_text,
 )
 from pacprivacy.reporting.style import (
@@ -63,6 +64,7 @@ from pacprivacy.session import query_answer
 SHOWN_VALUES: Final = 10  # numbers before the rest is folded
 MOST_VALUES: Final = 400  # numbers on a page
 WHOLE: Final = 1e12  # noise below this is written without an exponent
+ABBREVIATIONS: Final = ("ols", "pca", "svm")
 KINDS: Final = {
     "exact": "proved",
     "confidence": "proved with stated confidence",
@@ -190,7 +192,9 @@ def render_page(data: ReportData, *, officer: bool = False) -> str:
         subject = subject.partition(" ".join(data.answer.query.split())[:60])[0].rstrip(" (")
         subject = subject or "A query"
     if " " in subject:  # not the name of a function
-        subject = subject[:1].upper() + subject[1:]
+        name, rest = subject.split(" ", 1)
+        name = name.upper() if name in ABBREVIATIONS else name[:1].upper() + name[1:]
+        subject = f"{name} {rest}"
     kind = page_kind(cert)
     frame = template_environment().get_template("officer.html" if officer else "report.html")
     page: str = frame.render(
@@ -210,8 +214,7 @@ def render_page(data: ReportData, *, officer: bool = False) -> str:
         promised=cert.promised_success,
         published=list(cert.published),
         told_out=TOLD_OUT,
-        readings=cert.dp_readings,
-        infinity=math.inf,
+        proof_rows=provenance_rows(cert),
         **({} if officer else _pictures(data, kind)),
     )
     return page

@@ -192,10 +192,18 @@ def _draw_dots(axes: Axes, rows: Sequence[Row], *, zero: bool) -> None:
     axes.tick_params(axis="y", labelcolor=INK)
     axes.set_ylim(len(rows) - 0.5, -0.5)
     axes.margins(x=0.08)
-    axes.locator_params(axis="x", nbins=5)
-    axes.xaxis.set_major_formatter(lambda value, _: f"{value:,.10g}")
+    if all(row.is_date for row in rows):
+        axes.locator_params(axis="x", nbins=2, integer=True)
+        axes.xaxis.set_major_formatter(lambda value, _: row_texts(_day(value))[0])
+    else:
+        axes.locator_params(axis="x", nbins=5)
+        axes.xaxis.set_major_formatter(lambda value, _: f"{value:,.10g}")
     axes.grid(axis="x", color=GREY)
     axes.grid(False, axis="y")
+
+
+def _day(value: float) -> Row:
+    return Row("", value, *(math.nan,) * 3, is_date=True)
 
 
 def _comparable(rows: Sequence[Row]) -> list[list[Row]]:
