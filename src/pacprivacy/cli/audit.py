@@ -27,20 +27,14 @@ def _audit(
     *,
     release: Annotated[Path, typer.Argument(metavar="RELEASE", help="The release.json to audit.")],
     bundle: BundleFile = None,
-    attack: Annotated[
-        list[str] | None,
-        option(
-            "--attack",
-            "NAME",
-            f"One of {', '.join(DEFAULT_ATTACKS)}; with coins one of {', '.join(COIN_ATTACKS)}; "
-            "may repeat.",
-            choices=(*DEFAULT_ATTACKS, *COIN_ATTACKS),
-        ),
-    ] = None,
-    trials: Annotated[int, option("--trials", "N", "Fresh releases to count success on.")] = 2000,
-    seed: Annotated[
-        int | None, option("--seed", "N", "Seed of the simulated releases.", least=0)
-    ] = None,
+    attack: list[str] | None = option(
+        "NAME",
+        f"One of {', '.join(DEFAULT_ATTACKS)}; with coins one of {', '.join(COIN_ATTACKS)}; "
+        "may repeat.",
+        choices=(*DEFAULT_ATTACKS, *COIN_ATTACKS),
+    ),
+    trials: int = option("N", "Fresh releases to count success on.", default=2000),
+    seed: int | None = option("N", "Seed of the simulated releases.", least=0),
     screen: Screen,
 ) -> None:
     """Attack simulated releases; exit with 4 if an attack beats the promise.

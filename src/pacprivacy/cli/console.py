@@ -15,7 +15,7 @@ import sys
 import warnings
 from collections.abc import Callable, Iterable, Iterator, Sequence
 from contextlib import contextmanager
-from dataclasses import dataclass, fields, is_dataclass
+from dataclasses import Field, dataclass, field, fields, is_dataclass
 from importlib import import_module
 from typing import Annotated, Any, Final, Literal, Never, cast, get_type_hints
 
@@ -91,23 +91,18 @@ def _spread(function: Callable[..., None]) -> Callable[..., None]:
     records: dict[str, Any] = {}
     parameters: list[inspect.Parameter] = []
     for parameter in signature.parameters.values():
-        kind, record = inspect.Parameter.KEYWORD_ONLY, parameter.annotation
+        record = parameter.annotation
         if not is_dataclass(record):
-            parameters.append(parameter.replace(kind=kind))
+            parameters.append(_parameter(parameter.name, record, parameter.default))
             continue
         records[parameter.name], hints = record, get_type_hints(record, include_extras=True)
         own = inspect.get_annotations(cast("type[object]", record))  # before inherited ones
-        for field in sorted(fields(record), key=lambda each: each.name not in own):
-            typed = inspect.Parameter(
-                field.name, kind, default=field.default, annotation=hints[field.name]
-            )
-            parameters.append(typed)
+        for item in sorted(fields(record), key=lambda each: each.name not in own):
+            parameters.append(_parameter(item.name, hints[item.name], item))
 
     def verb(**values: Any) -> None:
         for name, record in records.items():
-            values[name] = record(
-                **{field.name: values.pop(field.name) for field in fields(record)}
-            )
+            values[name] = record(**{item.name: values.pop(item.name) for item in fields(record)})
         function(**values)
 
     verb.__doc__ = function.__doc__
@@ -115,15 +110,27 @@ def _spread(function: Callable[..., None]) -> Callable[..., None]:
     return verb
 
 
-def option(
-    flags: str,
+def _parameter(name: str, hint: Any, default: Any) -> inspect.Parameter:
+    """Return a parameter as Typer takes it, given a default or the field of an option."""
+    if isinstance(default, Field):
+        if "typed" in default.metadata:
+            hint = Annotated[hint, default.metadata["typed"]]
+        default = default.default
+    return inspect.Parameter(name, inspect.Parameter.KEYWORD_ONLY, default=default, annotation=hint)
+
+
+def typed_option(
     metavar: str | None,
     help: str,
     *,
+    flags: str = "",
     choices: Iterable[str] = (),
     least: int | None = None,
 ) -> Any:
-    """Return an option of a verb; without a placeholder it takes no value."""
+    """Return an option for ``Annotated``, by its parameter's name unless there are ``flags``.
+
+    Without a placeholder it takes no value.
+    """
     known = tuple(choices)
 
     def complete(incomplete: str) -> list[str]:
@@ -138,11 +145,29 @@ def option(
     )
 
 
+def option(
+    metavar: str,
+    help: str,
+    *,
+    flags: str = "",
+    default: Any = None,
+    choices: Iterable[str] = (),
+    least: int | None = None,
+) -> Any:
+    """Return an option as the default of a verb's parameter, or as a field of its options."""
+    typed = typed_option(metavar, help, flags=flags, choices=choices, least=least)
+    return field(default=default, metadata={"typed": typed})
+
+
+def switch(flags: str, help: str) -> Any:
+    """Return an option without a value, in the same places."""
+    return field(default=False, metadata={"typed": typed_option(None, help, flags=flags)})
+
+
 _COMMANDS: Final = re.compile("[^\t\n -~\xa0-\U0010ffff]")  # what terminals obey
 
 
 def _printable(text: str) -> str:
-    """Return a text without terminal control sequences."""
     return _COMMANDS.sub("\N{REPLACEMENT CHARACTER}", text)
 
 
@@ -156,8 +181,8 @@ def show(text: str, *, style: str = "") -> None:
 class Screen:
     """What a verb prints: a text for people, JSON for machines, or nothing."""
 
-    as_json: Annotated[bool, option("--json", None, "Print JSON for machines on stdout.")] = False
-    quiet: Annotated[bool, option("--quiet -q", None, "Print nothing but errors and JSON.")] = False
+    as_json: bool = switch("--json", "Print JSON for machines on stdout.")
+    quiet: bool = switch("--quiet -q", "Print nothing but errors and JSON.")
 
     @property
     def is_for_people(self) -> bool:
@@ -241,7 +266,6 @@ _PARAMETERS: Final = (  # as the library names them, and as they are typed
 
 
 def _with_options(message: str) -> str:
-    """Return a message of the library with command-line options for its parameters."""
     for pattern, typed in _PARAMETERS:
         message = re.sub(pattern, typed, message)
     return message

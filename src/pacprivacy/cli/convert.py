@@ -1,7 +1,7 @@
 """``pac convert``: translate between information, success rate and DP."""
 
 import math
-from typing import Annotated, Any, Final
+from typing import Any, Final
 
 from pacprivacy import theory
 from pacprivacy._rounding import at_least, at_most, percent_at_most
@@ -26,7 +26,6 @@ SHOWN_PRIORS: Final = (0.5, 0.01)
 
 
 def _information(option: str, value: float, *, prior: float, delta: float) -> float:
-    """Return the largest information budget with at most the given success."""
     if option == "--success":
         return theory.mi_for_success(value, prior)
     if option == "--epsilon":
@@ -65,20 +64,12 @@ def _finite(value: float) -> float | None:
 
 def _convert(
     *,
-    mi: Annotated[str | None, option("--mi", "NATS", "Information budget, e.g. 1/64.")] = None,
-    success: Annotated[
-        str | None, option("--success", "RATE", "Success rate at --prior, e.g. 0.588.")
-    ] = None,
-    epsilon: Annotated[
-        str | None, option("--epsilon", "EPS", "The epsilon of differential privacy.")
-    ] = None,
-    mu: Annotated[
-        str | None, option("--mu", "MU", "Sensitivity over noise of a Gaussian mechanism.")
-    ] = None,
-    prior: Annotated[
-        str, option("--prior", "RATE", "Success of the best guess without release.")
-    ] = "1/2",
-    delta: Annotated[str, option("--delta", "DELTA", "The delta that goes with epsilon.")] = "0",
+    mi: str | None = option("NATS", "Information budget, e.g. 1/64."),
+    success: str | None = option("RATE", "Success rate at --prior, e.g. 0.588."),
+    epsilon: str | None = option("EPS", "The epsilon of differential privacy."),
+    mu: str | None = option("MU", "Sensitivity over noise of a Gaussian mechanism."),
+    prior: str = option("RATE", "Success of the best guess without release.", default="1/2"),
+    delta: str = option("DELTA", "The delta that goes with epsilon.", default="0"),
     screen: Screen,
 ) -> None:
     """Read a budget as a success rate, as epsilon and as Gaussian DP, and back."""

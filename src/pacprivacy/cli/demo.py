@@ -63,7 +63,6 @@ def _demo(
 
 
 def _exact(mechanism: Mechanism, table: Any) -> list[float]:
-    """Return the numbers of a mechanism on all records."""
     data = coerce_data(table)
     return [float(x) for x in run_on_all(mechanism.prepare(data), data)]
 

@@ -18,6 +18,7 @@ from pacprivacy.cli.console import (
     read_console_number,
     show,
     show_table,
+    typed_option,
 )
 from pacprivacy.errors import BudgetError, LedgerError
 from pacprivacy.ledger import Balance, Ledger, LedgerEntry, Verification
@@ -54,28 +55,24 @@ _Where = Annotated[
     str,
     typer.Argument(metavar="LEDGER", help="SQLite file, or postgresql://user@host/name."),
 ]
-_OneDataset = Annotated[str | None, option("--dataset", "NAME", "Only this dataset.")]
-_OnePrincipal = Annotated[str | None, option("--principal", "NAME", "Only this principal.")]
+_OneDataset = Annotated[str | None, typed_option("NAME", "Only this dataset.")]
+_OnePrincipal = Annotated[str | None, typed_option("NAME", "Only this principal.")]
 
 
 def _create(
     *,
     where: _Where,
-    dataset: Annotated[str, option("--dataset", "NAME", "Dataset to limit; * for all together.")],
+    dataset: Annotated[str, typed_option("NAME", "Dataset to limit; * for all together.")],
     principal: Annotated[
-        str, option("--principal", "NAME", "Principal to limit; * for all together.")
+        str, typed_option("NAME", "Principal to limit; * for all together.")
     ] = "*",
-    mi: Annotated[str | None, option("--mi", "NATS", "Information, e.g. 1 or 1/4.")] = None,
-    increment: Annotated[
-        str | None,
-        option("--increment", "RATE", "Membership success above the prior, e.g. 10%."),
-    ] = None,
-    membership: Annotated[
-        str | None,
-        option("--membership", "RATE", "Membership success over all releases with coins, 60%."),
-    ] = None,
-    epsilon: Annotated[str | None, option("--epsilon", "E", "Differential privacy.")] = None,
-    delta: Annotated[str | None, option("--delta", "D", "With --epsilon; 0 if absent.")] = None,
+    mi: str | None = option("NATS", "Information, e.g. 1 or 1/4."),
+    increment: str | None = option("RATE", "Membership success above the prior, e.g. 10%."),
+    membership: str | None = option(
+        "RATE", "Membership success over all releases with coins, 60%."
+    ),
+    epsilon: str | None = option("E", "Differential privacy."),
+    delta: str | None = option("D", "With --epsilon; 0 if absent."),
     screen: Screen,
 ) -> None:
     """Set a budget in a ledger, which is made if it is not there.
@@ -105,7 +102,6 @@ def _read_amount(option_name: str, text: str | None) -> float | None:
 
 
 def _read_success(text: str | None) -> float | None:
-    """Return the squared influence that a membership success allows a unit."""
     if text is None:
         return None
     return session_cap(Membership(read_console_number("--membership", text)).success)
@@ -165,7 +161,6 @@ def _balance_rows(balance: Balance) -> list[tuple[str, ...]]:
 
 
 def _coin_texts(limit: float, spent: float | None, left: float) -> list[str]:
-    """Return a limit as membership success, with its spent and remaining shares."""
     used, rest = ((spent or 0.0) / limit, left / limit) if limit else (1.0, 0.0)
     return [
         f"{percent_at_most(cap_success(limit))} %",
@@ -222,9 +217,7 @@ def _amount_text(kind: str, amount: float) -> str:
 def _verify(
     *,
     where: _Where,
-    head: Annotated[
-        str | None, option("--head", "HASH", "A last hash that was noted earlier.")
-    ] = None,
+    head: str | None = option("HASH", "A last hash that was noted earlier."),
     screen: Screen,
 ) -> None:
     """Check every entry, every budget and the end of the chain.
@@ -284,15 +277,14 @@ def _months(
 
 
 def _covers(balance: Balance, entry: LedgerEntry) -> bool:
-    """Whether a budget of ``*`` or of this very name limits a spend."""
     return balance.dataset in ("*", entry.dataset) and balance.principal in ("*", entry.principal)
 
 
 def _report(
     *,
     where: _Where,
-    output: Annotated[Path, option("--output -o", "FILE", "HTML page to write.")] = Path(
-        "ledger.html"
+    output: Path = option(
+        "FILE", "HTML page to write.", flags="--output -o", default=Path("ledger.html")
     ),
     screen: Screen,
 ) -> None:

@@ -5,7 +5,7 @@ from __future__ import annotations
 import warnings
 from dataclasses import dataclass, replace
 from pathlib import Path
-from typing import Annotated, Any, Final, NamedTuple, TypeAlias
+from typing import Any, Final, NamedTuple, TypeAlias
 
 import numpy as np
 
@@ -51,8 +51,6 @@ Costs: TypeAlias = list[PlanNumber]  # of all numbers, under one budget
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class _Planned:
-    """Cost of several budgets for one sample; curator-only."""
-
     mechanism: str
     sample: str
     drawn: str
@@ -106,18 +104,14 @@ def _plan(
     *,
     data: options.DataFile,
     model: options.ModelName,
-    budgets: Annotated[
-        str,
-        option(
-            "--budgets --budget",
-            "LIST",
-            'Success bounds such as 55%,60%, or budgets such as "mi<=1/16".',
-        ),
-    ] = BUDGETS,
+    budgets: str = option(
+        "LIST",
+        'Success bounds such as 55%,60%, or budgets such as "mi<=1/16".',
+        flags="--budgets --budget",
+        default=BUDGETS,
+    ),
     table: options.TableOptions,
-    seed: Annotated[
-        int | None, option("--seed", "N", "Of the pool and the draws.", least=0)
-    ] = None,
+    seed: int | None = option("N", "Of the pool and the draws.", least=0),
     screen: Screen,
 ) -> None:
     """Show privacy against utility for several budgets, before anything is spent.
@@ -174,7 +168,6 @@ def _read_study(
 
 
 def _plan_coins(study: ModelStudy, limits: dict[str, AnyBudget]) -> _Planned:
-    """Return the standard errors under every budget, as a release would have them."""
     costs: dict[str, Costs] = {}
     refused = []
     plan, reason = None, MechanismError("no budget was given")
@@ -216,7 +209,6 @@ def _plan_pool(
     *,
     quiet: bool,
 ) -> _Planned:
-    """Return what every budget asks for with a pool: standard errors over its candidates."""
     with warnings.catch_warnings(), show_status("drawing the candidates", quiet=quiet) as begin:
         if quiet:
             warnings.simplefilter("ignore")
@@ -242,7 +234,6 @@ def _plan_pool(
 
 
 def _pool_costs(budget: AnyBudget, dry_run: DryRun, outputs: Outputs, rule: str | None) -> Costs:
-    """Return the costs under a budget, for outputs in the units of the release."""
     pool = dry_run.pool
     assert pool is not None  # the outputs are those of its candidates
     noise = propose_rule_noise(outputs, budget, rule=rule, pool=pool, rng=dry_run.seed)

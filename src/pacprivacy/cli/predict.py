@@ -21,10 +21,8 @@ def _predict(
         Path, typer.Argument(metavar="RELEASE", help="The release.json of a model.")
     ],
     data: DataFile,
-    output: Annotated[
-        Path | None, option("--output -o", "FILE", "CSV to write; default stdout.")
-    ] = None,
-    keep: Annotated[str | None, option("--keep", "A,B", "Columns of the file to copy.")] = None,
+    output: Path | None = option("FILE", "CSV to write; default stdout.", flags="--output -o"),
+    keep: str | None = option("A,B", "Columns of the file to copy."),
     public_key: PublicKey = None,
     reading: ReadingOptions,
     screen: Screen,

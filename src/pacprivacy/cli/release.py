@@ -21,6 +21,7 @@ from pacprivacy.cli.console import (
     read_console_number,
     show,
     tell_curator,
+    typed_option,
 )
 from pacprivacy.cli.promise import PromisedStatistic, check_dp_promise, release_dp_promise
 from pacprivacy.dp import DPRelease
@@ -36,21 +37,19 @@ PROMISES: Final = ("pac", "dp")
 
 BudgetText = Annotated[
     str,
-    option(
-        "--budget",
-        "TEXT",
-        '"membership<=0.6", "mi<=1/64", "epsilon<=1", or several joined with "&".',
+    typed_option(
+        "TEXT", '"membership<=0.6", "mi<=1/64", "epsilon<=1", or several joined with "&".'
     ),
 ]
 _Budget = Annotated[str | None, *get_args(BudgetText)[1:]]
 _Model = Annotated[str | None, *get_args(options.ModelName)[1:]]
 Seed = Annotated[
     int | None,
-    option("--seed", "N", "Of pool and proof; never of the secret or the noise.", least=0),
+    typed_option("N", "Of pool and proof; never of the secret or the noise.", least=0),
 ]
-Full = Annotated[bool, option("--full", None, "Print the whole certificate besides.")]
+Full = Annotated[bool, typed_option(None, "Print the whole certificate besides.", flags="--full")]
 Simulate = Annotated[
-    bool, option("--simulate", None, "Seed the noise too: for trials, protects nobody.")
+    bool, typed_option(None, "Seed the noise too: for trials, protects nobody.", flags="--simulate")
 ]
 
 
@@ -60,39 +59,25 @@ def _release(
     model: _Model = None,
     study: options.StudyOptions,
     budget: _Budget = None,
-    share: Annotated[
-        str | None,
-        option(
-            "--share", "PART", 'Instead, with --ledger: a part of what is left, 0.25 or "1 of 12".'
-        ),
-    ] = None,
+    share: str | None = option(
+        "PART", 'Instead, with --ledger: a part of what is left, 0.25 or "1 of 12".'
+    ),
     output: options.Folder,
-    promise: Annotated[
-        str,
-        option(
-            "--promise",
-            "KIND",
-            "pac, or dp: hide also who is in the table; of counts, sums, means, variances, "
-            "crosstabs, histograms, medians and quantiles.",
-            choices=PROMISES,
-        ),
-    ] = "pac",
-    rows_per_unit: Annotated[
-        int | None,
-        option(
-            "--rows-per-unit",
-            "N",
-            "With --promise dp and --unit: how many rows of one are used at most.",
-            least=1,
-        ),
-    ] = None,
+    promise: str = option(
+        "KIND",
+        "pac, or dp: hide also who is in the table; of counts, sums, means, variances, "
+        "crosstabs, histograms, medians and quantiles.",
+        choices=PROMISES,
+        default="pac",
+    ),
+    rows_per_unit: int | None = option(
+        "N", "With --promise dp and --unit: how many rows of one are used at most.", least=1
+    ),
     table: options.TableOptions,
     name: options.Name = None,
     seed: Seed = None,
     simulate: Simulate = False,
-    sign: Annotated[
-        Path | None, option("--sign", "FILE", "Sign with the ed25519 key in this PEM file.")
-    ] = None,
+    sign: Path | None = option("FILE", "Sign with the ed25519 key in this PEM file."),
     account: options.AccountOptions,
     full: Full = False,
     screen: Screen,
@@ -173,7 +158,6 @@ def _release_pac(
     *,
     drawn: dict[str, Any],
 ) -> Release:
-    """Release a statistic or a study from a session of one release, or from that of a ledger."""
     as_rule(table.rule)
     limits, account = limit.limits, limit.account
     total = account.read_total()
@@ -216,7 +200,6 @@ def _release_pac(
 def _check_options(
     promise: str, rows_per_unit: int | None, stated: dict[str, Any], sign: Path | None
 ) -> None:
-    """Refuse a promise that is none, options that do not go with it, and files that cannot be."""
     if sign is not None:
         read_key(sign, private=True)
     if promise not in PROMISES:
@@ -248,7 +231,6 @@ def _read_budget(
 
 
 def _read_share(text: str | None) -> float | str | None:
-    """Return a share as a session takes it: a number, or ``"1 of 12"``."""
     return text if text is None or " of " in text else read_console_number("--share", text)
 
 
@@ -261,7 +243,6 @@ def _open_session(
     *,
     drawn: dict[str, Any],
 ) -> tuple[Session, Mechanism]:
-    """Return the session of the ledger or of a single release, and its mechanism."""
     if account.ledger is None:
         assert limits is not None  # a share is one of a ledger
         session: Session = Session.alone(

@@ -6,7 +6,7 @@ from typing import Annotated
 import typer
 
 from pacprivacy._certificates import release_file
-from pacprivacy.cli.console import Screen, Verb, option, show_status
+from pacprivacy.cli.console import Screen, Verb, option, show_status, switch
 from pacprivacy.release import Release
 from pacprivacy.reporting import report as write_report
 
@@ -16,28 +16,19 @@ def _report(
     release: Annotated[
         Path, typer.Argument(metavar="RELEASE", help="The release.json to explain, or its folder.")
     ],
-    title: Annotated[str, option("--title", "TEXT", "What the page is called.")] = "",
-    by: Annotated[str, option("--by", "NAME", "Who answers for it.")] = "",
-    dataset: Annotated[str, option("--dataset", "NAME", "What the data are called.")] = "",
-    date: Annotated[str | None, option("--date", "TEXT", "When; today by default.")] = None,
-    officer: Annotated[
-        bool, option("--officer", None, "One printed page for a privacy officer.")
-    ] = False,
-    audit: Annotated[
-        Path | None,
-        option("--audit", "FILE", "What 'pac audit --json' printed, to show."),
-    ] = None,
-    session: Annotated[
-        list[Path] | None,
-        option("--session", "FILE", "Another release of the same session; may repeat."),
-    ] = None,
-    output: Annotated[
-        Path | None, option("--output -o", "FILE", "The page; report.html beside the release.")
-    ] = None,
-    excel: Annotated[
-        Path | None,
-        option("--excel", "FILE", "Write the numbers to an Excel file, too: one sheet a table."),
-    ] = None,
+    title: str = option("TEXT", "What the page is called.", default=""),
+    by: str = option("NAME", "Who answers for it.", default=""),
+    dataset: str = option("NAME", "What the data are called.", default=""),
+    date: str | None = option("TEXT", "When; today by default."),
+    officer: bool = switch("--officer", "One printed page for a privacy officer."),
+    audit: Path | None = option("FILE", "What 'pac audit --json' printed, to show."),
+    session: list[Path] | None = option("FILE", "Another release of the same session; may repeat."),
+    output: Path | None = option(
+        "FILE", "The page; report.html beside the release.", flags="--output -o"
+    ),
+    excel: Path | None = option(
+        "FILE", "Write the numbers to an Excel file, too: one sheet a table."
+    ),
     screen: Screen,
 ) -> None:
     """Write a page about the release and its promise.

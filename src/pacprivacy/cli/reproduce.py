@@ -13,7 +13,7 @@ from typing import Annotated, Final
 
 import typer
 
-from pacprivacy.cli.console import Screen, Verb, option, show
+from pacprivacy.cli.console import Screen, Verb, option, show, switch
 from pacprivacy.errors import DataError
 
 GROUP: Final = "pacprivacy.papers"
@@ -24,16 +24,12 @@ def _reproduce(
     paper: Annotated[
         str, typer.Argument(metavar="PAPER", help="What to recompute: see the names below.")
     ],
-    quick: Annotated[
-        bool, option("--quick", None, "Run every kind of figure on a small scale, in minutes.")
-    ] = False,
-    only: Annotated[
-        str | None, option("--only", "A,B", "Some figure groups, such as kmeans,svm.")
-    ] = None,
-    output: Annotated[Path, option("--output -o", "DIR", "Folder for the files.")] = Path(
-        "reproduce"
+    quick: bool = switch("--quick", "Run every kind of figure on a small scale, in minutes."),
+    only: str | None = option("A,B", "Some figure groups, such as kmeans,svm."),
+    output: Path = option(
+        "DIR", "Folder for the files.", flags="--output -o", default=Path("reproduce")
     ),
-    jobs: Annotated[int, option("--jobs", "N", "Worker processes; -1 for all cores.")] = -1,
+    jobs: int = option("N", "Worker processes; -1 for all cores.", default=-1),
     screen: Screen,
 ) -> None:
     """Recompute the tables and figures of a paper, as CSV, PNG and a page.

@@ -15,7 +15,7 @@ import typer
 from pacprivacy._system import read_regular
 from pacprivacy.budget import parse_budget
 from pacprivacy.cli import options
-from pacprivacy.cli.console import Screen, Verb, option, show
+from pacprivacy.cli.console import Screen, Verb, option, show, switch
 from pacprivacy.cli.sql import Schemas, Via, open_sql_tables
 from pacprivacy.errors import DataError, LedgerError, PacPrivacyError
 from pacprivacy.estimators import PrivatePredictor
@@ -33,38 +33,28 @@ def _serve(
     *,
     models: _Models = None,
     ledger: options.LedgerPlace = None,
-    tokens: Annotated[Path, option("--tokens", "FILE", "Who may ask.")] = Path("tokens.json"),
+    tokens: Path = option("FILE", "Who may ask.", default=Path("tokens.json")),
     dataset: options.Dataset = None,
     state: options.State = None,
-    grant: Annotated[
-        str | None, option("--grant", "NAME", "Make a token, print it once, and stop.")
-    ] = None,
-    revoke: Annotated[str | None, option("--revoke", "NAME", "End a token, and stop.")] = None,
-    host: Annotated[str, option("--host", "HOST", "Address to listen on.")] = "127.0.0.1",
-    port: Annotated[int, option("--port", "N", "Port; 0 for any.")] = 8000,
-    tls_cert: Annotated[Path | None, option("--tls-cert", "FILE", "Certificate of HTTPS.")] = None,
-    tls_key: Annotated[Path | None, option("--tls-key", "FILE", "Its key.")] = None,
-    behind_proxy: Annotated[
-        bool,
-        option("--behind-proxy", None, "Listen to others without HTTPS: a proxy has it."),
-    ] = False,
-    source: Annotated[
-        Path | None,
-        option("--tables", "PATH", "Answer SQL: DuckDB file or folder of tables."),
-    ] = None,
-    unit: Annotated[
-        str | None, option("--unit", "TABLE.COLUMN", "Of the tables: who is protected.")
-    ] = None,
+    grant: str | None = option("NAME", "Make a token, print it once, and stop."),
+    revoke: str | None = option("NAME", "End a token, and stop."),
+    host: str = option("HOST", "Address to listen on.", default="127.0.0.1"),
+    port: int = option("N", "Port; 0 for any.", default=8000),
+    tls_cert: Path | None = option("FILE", "Certificate of HTTPS."),
+    tls_key: Path | None = option("FILE", "Its key."),
+    behind_proxy: bool = switch(
+        "--behind-proxy", "Listen to others without HTTPS: a proxy has it."
+    ),
+    source: Path | None = option(
+        "PATH", "Answer SQL: DuckDB file or folder of tables.", flags="--tables"
+    ),
+    unit: str | None = option("TABLE.COLUMN", "Of the tables: who is protected."),
     via: Via = None,
     schema: Schemas = None,
-    queries: Annotated[str, option("--queries", "NAME", "Of the tables in the ledger.")] = "tables",
-    total: Annotated[
-        str | None, option("--total", "TEXT", "Budget of all queries; only the first time.")
-    ] = None,
-    per_query: Annotated[str, option("--per-query", "TEXT", "Budget of one query.")] = (
-        "membership<=0.505"
-    ),
-    rate: Annotated[float, option("--rate", "X", "Requests a second of one principal.")] = 50.0,
+    queries: str = option("NAME", "Of the tables in the ledger.", default="tables"),
+    total: str | None = option("TEXT", "Budget of all queries; only the first time."),
+    per_query: str = option("TEXT", "Budget of one query.", default="membership<=0.505"),
+    rate: float = option("X", "Requests a second of one principal.", default=50.0),
     screen: Screen,
 ) -> None:
     """Answer questions over HTTP, each with noise, under one promise and a budget.
@@ -166,7 +156,6 @@ def _change_tokens(path: Path, grant: str | None, revoke: str | None, screen: Sc
 
 
 def _check_door(host: str, covered: bool) -> None:
-    """Refuse to let tokens travel in the clear."""
     try:
         local = host == "localhost" or ipaddress.ip_address(host).is_loopback
     except ValueError:

@@ -9,7 +9,7 @@ import typer
 
 from pacprivacy.budget import parse_budget
 from pacprivacy.cli import options
-from pacprivacy.cli.console import Screen, Verb, option
+from pacprivacy.cli.console import Screen, Verb, option, typed_option
 from pacprivacy.cli.release import (
     BudgetText,
     Full,
@@ -33,11 +33,10 @@ _Source = Annotated[
     ),
 ]
 _Query = Annotated[str, typer.Argument(metavar="QUERY", help="A SELECT of aggregates.")]
-_Key = Annotated[str, option("--unit", "TABLE.COLUMN", "Who is protected: one value each.")]
+_Key = Annotated[str, typed_option("TABLE.COLUMN", "Who is protected: one value each.")]
 Via = Annotated[
     list[str] | None,
-    option(
-        "--via",
+    typed_option(
         "TABLE=COLUMN",
         "How a private table reaches the unit: orders=customer_id, or "
         "lines=order_id:orders.id through another. Repeat it; other tables are public.",
@@ -45,8 +44,7 @@ Via = Annotated[
 ]
 _Keys = Annotated[
     list[str] | None,
-    option(
-        "--keys",
+    typed_option(
         "KEY=A,B,...",
         "Groups of a GROUP BY: values of a key (repeat it), or 'universe' to publish the "
         "groups in the data.",
@@ -54,10 +52,8 @@ _Keys = Annotated[
 ]
 Schemas = Annotated[
     Path | None,
-    option(
-        "--schema",
-        "PLACE",
-        "Folder of NAME.toml, how each table is read, or a file for a file: pac schema.",
+    typed_option(
+        "PLACE", "Folder of NAME.toml, how each table is read, or a file for a file: pac schema."
     ),
 ]
 
@@ -72,9 +68,9 @@ def _sql(
     via: Via = None,
     schema: Schemas = None,
     keys: _Keys = None,
-    at_least: Annotated[
-        int, option("--at-least", "N", "With --keys universe: units that a group must have.")
-    ] = AT_LEAST,
+    at_least: int = option(
+        "N", "With --keys universe: units that a group must have.", default=AT_LEAST
+    ),
     fill: options.Fill = None,
     subsets: options.Subsets = None,
     jobs: options.Jobs = None,
@@ -153,7 +149,6 @@ def open_sql_tables(
 
 
 def _id_columns(unit: str, paths: dict[str, Any]) -> dict[str, set[str]]:
-    """Return the columns of every table that say whose row it is."""
     ids: dict[str, set[str]] = {}
 
     def add(place: str) -> None:

@@ -48,13 +48,8 @@ def _verify(
     release: Annotated[Path, typer.Argument(metavar="RELEASE", help="The release.json to check.")],
     bundle: BundleFile = None,
     public_key: PublicKey = None,
-    data: Annotated[
-        Path | None,
-        option("--data", "FILE", "With coins: recompute from the table what units add too."),
-    ] = None,
-    model: Annotated[
-        str | None, option("--model", "NAME", "With --data: what was released of it.")
-    ] = None,
+    data: Path | None = option("FILE", "With coins: recompute from the table what units add too."),
+    model: str | None = option("NAME", "With --data: what was released of it."),
     study: StudyOptions,
     table: TableOptions,
     screen: Screen,
@@ -114,7 +109,6 @@ def _verify(
 def _check_data_options(
     data: Path | None, model: str | None, study: StudyOptions, table: TableOptions
 ) -> None:
-    """Refuse table options without the table, and the table without its model."""
     named = model is not None or study.study is not None
     alone = data is None and (table != TableOptions() or study != StudyOptions())
     if (data is not None) != named or alone:
@@ -127,7 +121,6 @@ def _check_data_options(
 def _read_again(
     data: Path, model: str | None, study: StudyOptions, table: TableOptions, *, hidden: bool
 ) -> ModelStudy:
-    """Read the table of a release, and what was released of it."""
     file = study.file(model, table)
     if file is None and hidden:
         options = table.model(str(model), declared=True)
@@ -141,7 +134,6 @@ def _read_again(
 
 
 def _recompute(held: CuratorBundle, release: Path, data: Path, study: ModelStudy) -> dict[str, str]:
-    """Recompute the units' contributions in the bundle from the table."""
     if not isinstance(held, CoinEvidence):
         raise DataError(
             "--data must be left out for a release from a pool; got a file. Its bundle holds the "
@@ -164,7 +156,6 @@ def _recompute(held: CuratorBundle, release: Path, data: Path, study: ModelStudy
 
 
 def _sealed(content: Any, public_key: Path | None) -> str:
-    """Describe the seal on value and certificate."""
     if not (isinstance(content, dict) and "digest" in content):
         return "The file has no digest: it is of an earlier version, or a certificate alone."
     whole = f"Value and certificate are as they were written: SHA-256 {content['digest']}"
@@ -184,7 +175,6 @@ def _read(content: Any) -> Certificate | DPCertificate:
 
 
 def _recomputed_dp(certificate: DPCertificate) -> dict[str, str]:
-    """Describe the figures recomputed from the events of a DP certificate."""
     events = sum(int(event["count"]) for event in certificate.events)
     kinds = ", ".join(sorted({event["event"] for event in certificate.events}))
     return {"promise": certificate.promise, "events": f"{events}, of kind {kinds}"}

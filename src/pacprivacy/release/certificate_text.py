@@ -273,7 +273,6 @@ def _confidence_text(cert: PoolCertificate) -> str:
 
 
 def _session_text(cert: Certificate) -> str:
-    """Return how far the session is, less what is said elsewhere or not promised."""
     elsewhere = ("total_success", "session_success_bound", "learned_nats", "best_guess_now")
     shown = {
         key: at_most(value, significant=6) if isinstance(value, float) else value

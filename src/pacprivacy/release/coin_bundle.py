@@ -39,8 +39,7 @@ from pacprivacy.noise import (
     split_descent_units,
 )
 from pacprivacy.release.bundle import RELATIVE, Arrays, CuratorBundle, CuratorStatements, Record
-from pacprivacy.release.certificate import CertificateNoise
-from pacprivacy.release.verification import compare_verified
+from pacprivacy.release.certificate import CertificateNoise, compare_verified
 from pacprivacy.sample import code_units
 from pacprivacy.statistics import (
     AveragedStatistic,

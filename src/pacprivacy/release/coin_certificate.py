@@ -32,9 +32,11 @@ from pacprivacy.release.bundle import Record
 from pacprivacy.release.certificate import (
     Certificate,
     CertificateNoise,
+    Evidence,
     Positive,
     Text,
     certificate_epsilon,
+    evidence_of,
     fields_on_trust,
     on_trust,
     refuse_field,
@@ -48,7 +50,6 @@ from pacprivacy.release.certificate_text import (
 )
 from pacprivacy.release.coin_bundle import AverageBundle, CoinProof, unproved
 from pacprivacy.release.error_bars import NO_INTERVALS
-from pacprivacy.release.verification import Evidence, evidence_of
 from pacprivacy.theory import gaussian_epsilon, success_at
 
 PRESENCE_DELTA: Final = 1e-5  # at which epsilon is read
@@ -132,7 +133,6 @@ class OddsCertificate(Certificate):
         ]
 
     def _hits_row(self) -> tuple[str, str]:
-        """Return how many used units are flagged, for each rate of false alarms."""
         shares = (
             f"1 in {round(1 / float(rate)):,} of those left out flagged: at most "
             f"{percent_at_most(self.hits[rate])} % of those used"
@@ -465,7 +465,6 @@ def _exact_facts(unit: str, units: str, extreme: str) -> tuple[str, str]:
 
 
 def _composition(bundle: CoinProof) -> Record | None:
-    """Return what the certificate says about its session."""
     part = bundle.session
     if part is None or part.total.mu_squared is None:
         return None
@@ -539,7 +538,6 @@ def write_average_certificate(bundle: AverageBundle) -> AverageCertificate:
 
 @evidence_of.register
 def _of_coins(bundle: CoinProof) -> Evidence:
-    """Check that the noise hides every unit, and write the certificate again."""
     bundle.check()
     reasons = {**fields_on_trust(CoinCertificate), **bundle.not_checkable}
     return Evidence(certificate=write_coin_certificate(bundle), on_trust=reasons)
@@ -547,6 +545,5 @@ def _of_coins(bundle: CoinProof) -> Evidence:
 
 @evidence_of.register
 def _of_average(bundle: AverageBundle) -> Evidence:
-    """Check what units show on average, and write the certificate again."""
     reasons = {**fields_on_trust(AverageCertificate), **bundle.proof.not_checkable}
     return Evidence(certificate=write_average_certificate(bundle), on_trust=reasons)

@@ -18,17 +18,16 @@ from pacprivacy.adversary import (
 from pacprivacy.budget import budget_limits
 from pacprivacy.errors import CertificateError
 from pacprivacy.noise import Proof, iid_log_det, log_det_of_points
-from pacprivacy.release.answer_bundle import AnswerBundle, certify_answer_bundle
-from pacprivacy.release.bundle import RELATIVE, Bundle, BundleSession
-from pacprivacy.release.certificate import fields_on_trust
+from pacprivacy.release.bundle import RELATIVE, AnswerBundle, Bundle, BundleSession
+from pacprivacy.release.certificate import Evidence, evidence_of, fields_on_trust
 from pacprivacy.release.pool_certificate import (
     CertificateFigures,
     PoolCertificate,
     certificate_charge,
     certified_charges,
+    certify_answer_bundle,
     write_certificate,
 )
-from pacprivacy.release.verification import Evidence, evidence_of
 from pacprivacy.theory import Estimate, information_slack_bound
 
 DISTANCE: Final = 1e-4  # shifts within a group below a millionth of the spread are not released
@@ -172,7 +171,6 @@ def _check_worst_unit(bundle: Bundle, risk: MembershipRisk | None) -> None:
 
 
 def _check_confidence(certificate: PoolCertificate, bundle: Bundle) -> None:
-    """Refuse proofs that may fail more often than the certificate says."""
     if bundle.kind != "exact":
         return
     failure = sum(proof.gamma for proof in bundle.proofs)
@@ -186,7 +184,6 @@ def _check_confidence(certificate: PoolCertificate, bundle: Bundle) -> None:
 
 
 def _check_budget(certificate: PoolCertificate, bundle: Bundle) -> None:
-    """Refuse a budget that the proved bounds do not meet."""
     limits = budget_limits(bundle.budget, bundle.pool.n_subsets)
     _within("information", certificate.mi_upper_nats, limits.mi_nats, bundle)
     _within("membership success", certificate.membership_bound, limits.success_level, bundle)
@@ -242,7 +239,6 @@ def _within(what: str, proved: float, limit: float | None, bundle: Bundle) -> No
 
 @evidence_of.register
 def _of_pool(bundle: Bundle) -> Evidence:
-    """Compute every figure again, and write the certificate."""
     iid = {} if bundle.iid_rule is None else ON_TRUST_IID
     reasons = fields_on_trust(PoolCertificate) | iid
     return Evidence(certificate=rebuild_verified(bundle), on_trust=reasons)
@@ -250,7 +246,6 @@ def _of_pool(bundle: Bundle) -> Evidence:
 
 @evidence_of.register
 def _of_answers(bundle: AnswerBundle) -> Evidence:
-    """Write the certificate of a responder again: it follows from the pool and the terms."""
     reasons = fields_on_trust(PoolCertificate) | ON_TRUST_ANSWERS
     reasons = {name: why for name, why in reasons.items() if name not in ANSWERS_CHECKED}
     return Evidence(certificate=certify_answer_bundle(bundle), on_trust=reasons)

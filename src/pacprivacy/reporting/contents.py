@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from functools import singledispatch
-from typing import Any, Final, NamedTuple
+from typing import Any, Final
 
 import numpy as np
 
@@ -20,27 +20,8 @@ from pacprivacy.release import (
     PoolCertificate,
     trade_off_text_rows,
 )
-from pacprivacy.reporting.value_charts import Layout, NamedTable
+from pacprivacy.reporting.charts import Layout, NamedTable, SessionFigures, SessionStep
 from pacprivacy.session import QueryAnswer
-
-
-class SessionStep(NamedTuple):
-    """One release of a session, and what was spent by then; public."""
-
-    number: int
-    mechanism: str
-    spent: float
-
-
-@dataclass(frozen=True, slots=True, kw_only=True)
-class SessionFigures:
-    """Spent amounts of a session after each of its releases, in one unit; public."""
-
-    steps: tuple[SessionStep, ...]
-    total: float | None
-    unit: str
-    text: str
-    success_bound: float
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -187,7 +168,6 @@ def _of_pool(cert: PoolCertificate) -> PageKind:
 
 
 def _straight_line(cert: Certificate) -> tuple[tuple[float, float], ...]:
-    """Return the most hits at any rate of false alarms, by the advantage alone."""
     return ((0.0, cert.advantage), (1.0 - cert.advantage, 1.0), (1.0, 1.0))
 
 
