@@ -11,7 +11,7 @@ JOBS   ?= 2
 .PHONY: demo test lint types check bench reproduce docs wheel-check clean help
 
 help:
-	@echo "make demo       privatise a mean and a k-means fit, print certificates"
+	@echo "make demo       release a mean and a k-means fit, print certificates"
 	@echo "make test       set-up, lint, types, tests"
 	@echo "make bench      the benchmarks (minutes); results in benchmarks/results"
 	@echo "make reproduce  the papers' tables and figures (hours; a stopped run goes on); pages in out/reproduce"

@@ -181,7 +181,8 @@ def site() -> None:
     handler = partial(QuietHandler, directory=str(folder))
     with ThreadingHTTPServer(("127.0.0.1", 0), handler) as server:
         threading.Thread(target=server.serve_forever, daemon=True).start()
-        shoot(f"http://127.0.0.1:{server.server_port}/", "site")
+        series = ".".join(pac.__version__.split(".")[:2])
+        shoot(f"http://127.0.0.1:{server.server_port}/{series}/", "site")
         server.shutdown()
 
 

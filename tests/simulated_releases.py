@@ -154,7 +154,6 @@ OUTPUTS: dict[str, tuple[Callable[[], Any], Any]] = {
     "pca about the universe": (lambda: mechanism.PCA(n_components=1, center="universe"), X),
     "svm": (lambda: mechanism.LinearSVM(C=0.5), (X, LABELS)),
     "forest": (lambda: mechanism.Forest(n_estimators=2, max_depth=2), (X, LABELS)),
-    "ridge": (lambda: design.JointRidge(penalty=0.5), (X, TARGET)),
     "orthogonal ridge": (
         lambda: design.OrthogonalRidge(penalty=design.RidgePenalty(mi_nats=0.25)),
         (X, TARGET),
@@ -418,10 +417,9 @@ CASES |= {
 # Algorithms that know of the noise to come.
 
 
-def descent(loss: str, **settings: Any) -> Any:
-    targets = SIGNS if loss == "logistic" else TARGET - TARGET.mean()
-    plan = design.Descent(objective=design.Objective(loss=loss, penalty=0.2), n_steps=6, **settings)
-    run = design.descend((CENTRED, targets), pac.Information(1.0), plan, **SMALL, **SIMULATED)
+def descent(**settings: Any) -> Any:
+    plan = design.Descent(objective=design.Objective(penalty=0.2), n_steps=6, **settings)
+    run = design.descend((CENTRED, SIGNS), pac.Information(1.0), plan, **SMALL, **SIMULATED)
     return {
         "value": run.weights,
         "values": run.path,
@@ -432,8 +430,8 @@ def descent(loss: str, **settings: Any) -> Any:
 
 
 CASES |= {
-    "descent, logistic": lambda: descent("logistic"),
-    "descent, squared": lambda: descent("squared", step="post-hoc", split="uniform"),
+    "descent, logistic": lambda: descent(),
+    "descent, post-hoc": lambda: descent(step="post-hoc"),
 }
 
 
@@ -505,7 +503,7 @@ CASES |= {
     "fit pca": lambda: fit(pac.PrivatePCA, 2, on=(X,)),
     "fit ridge": lambda: fit(pac.PrivateRidge, on=(X, TARGET)),
     "fit ridge post-hoc": lambda: fit(
-        pac.PrivateRidge, "post-hoc", form="joint", rule="waterfill", on=(X, TARGET)
+        pac.PrivateRidge, "post-hoc", rule="waterfill", on=(X, TARGET)
     ),
     "fit ridge of a penalty": lambda: fit(pac.PrivateRidge, 0.5, on=(X, TARGET)),
     "fit with a target": lambda: fit(

@@ -137,7 +137,7 @@ def load_binary(name: str) -> BinarySplit:
     return BinarySplit(
         name=name,
         has_constant=has_constant,
-        objective=Objective(loss="logistic", penalty=_PENALTIES[name]),
+        objective=Objective(penalty=_PENALTIES[name]),
         X=rows,
         y=y,
         X_test=rows_test,

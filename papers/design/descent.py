@@ -19,7 +19,7 @@ import numpy.typing as npt
 
 from pacprivacy._checks import Matrix, Vector
 from pacprivacy._random import public_generator
-from pacprivacy.design import DescentStepRule, Objective
+from pacprivacy.design import Objective
 from pacprivacy.design.descent import descent_step, subset_gradient_variance
 from pacprivacy.design.ridge import noise_ratio
 from papers.agreement import Comparison
@@ -156,10 +156,10 @@ def descent_rows(
 
 def choose_steps(split: BinarySplit, setting: str, *, mi_nats: float, mode: Mode) -> Vector:
     """Return the step sizes of one cell that are fixed before the first step, as ours are."""
-    rule = DescentStepRule(
-        mi_nats=mi_nats if mode == "conscious" else None, start_error=SETTINGS[setting]
-    )
-    return rule.choose(split.objective, split.X, split.y, n_steps=N_STEPS)
+    rule = step_sizes(split, setting, mi_nats=mi_nats, mode=mode)
+    spread = split.objective.gradient_spread(split.X, split.y, np.zeros(split.X.shape[1]))
+    variance = subset_gradient_variance(spread, len(split.X))
+    return np.asarray(rule.at(variance[:, None])[:, 0])
 
 
 def fresh_accuracies(
@@ -225,7 +225,7 @@ def train_fresh(
     shrink = single(objective.penalty)
     weights = np.zeros((X.shape[1], n_trials), dtype=single)
     for ratio in ratios:
-        slopes = _slopes_in_place(objective, features @ weights, column)
+        slopes = _slopes_in_place(features @ weights, column)
         mean = features.T @ slopes / single(n)
         second = squares.T @ np.square(slopes, out=slopes) / single(n)
         variance = np.maximum(second - np.square(mean), 0.0) * share
@@ -239,12 +239,9 @@ def train_fresh(
 
 
 def _slopes_in_place(
-    objective: Objective, scores: npt.NDArray[np.float32], targets: npt.NDArray[np.float32]
+    scores: npt.NDArray[np.float32], targets: npt.NDArray[np.float32]
 ) -> npt.NDArray[np.float32]:
     """Return :meth:`Objective.slopes` in the memory of ``scores``."""
-    if objective.loss == "squared":
-        scores -= targets
-        return scores
     scores *= targets
     with np.errstate(over="ignore"):  # an infinite exponential is a slope of zero
         np.exp(scores, out=scores)

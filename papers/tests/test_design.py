@@ -11,10 +11,13 @@ import numpy as np
 import pytest
 from typer.testing import CliRunner
 
+from pacprivacy.adversary import Belief
 from pacprivacy.cli import app
 from pacprivacy.design import Objective
 from pacprivacy.design.descent import subset_gradient_variance
 from pacprivacy.design.ridge import noise_ratio
+from pacprivacy.errors import BudgetError
+from pacprivacy.noise.plan import log_det_of_plan
 from papers.design import DESIGN, gain
 from papers.design.data import (
     NAMES,
@@ -23,7 +26,7 @@ from papers.design.data import (
 )
 from papers.design.decomposition import decomposition_rows
 from papers.design.descent import N_STEPS, StepSizes, train_fresh
-from papers.design.secret import secret_row
+from papers.design.secret import secret_row, uniform_plan
 from papers.page import Page
 from papers.run import Job, Settings
 
@@ -200,12 +203,11 @@ def test_attackers_of_one_secret_stay_under_their_bounds(small_data: None) -> No
     assert abs(row.accuracy - row.fresh_accuracy) < 0.03
 
 
-@pytest.mark.parametrize("loss", ["squared", "logistic"])
-def test_batched_trials_follow_the_law_of_drawn_subsets(loss: str) -> None:
+def test_batched_trials_follow_the_law_of_drawn_subsets() -> None:
     generator = np.random.default_rng(0)
     X = generator.normal(size=(24, 3)) * np.linspace(2.0, 0.5, 3)
     y = np.where(X @ np.ones(3) + generator.logistic(size=24) > 0, 1.0, -1.0)
-    X, objective = X - X.mean(axis=0), Objective(loss=loss, penalty=0.3)
+    X, objective = X - X.mean(axis=0), Objective(penalty=0.3)
     ratios = np.full(4, float(noise_ratio(0.8, n_dimensions=3, n_steps=4)))
 
     def descend_one_by_one() -> np.ndarray:
@@ -250,7 +252,7 @@ def test_step_sizes_follow_the_variance_at_every_step() -> None:
         train_fresh(
             X,
             y,
-            Objective(loss="logistic", penalty=0.5),
+            Objective(penalty=0.5),
             steps,
             np.full(N_STEPS, 2.0),
             n_trials=50,
@@ -315,3 +317,25 @@ def test_full_run_goes_on_where_it_was(tmp_path: Path) -> None:
     assert json.loads(kept[0].read_text(encoding="utf-8"))
     paper.reproduce(tmp_path, quick=True, n_jobs=1)
     assert section.calls == [0, 1, 0], "a quick run keeps nothing"
+
+
+def test_uniform_plan_gives_every_coordinate_the_same_share() -> None:
+    generator = np.random.default_rng(4)
+    values = generator.normal(size=(64, 4)) * [1.0, 5.0, 0.1, 0.0]
+    belief = Belief.uniform(64).updated(generator.normal(size=64))
+    weights = np.exp(belief.log_p)
+    for mi_nats in (1e-4, 0.02, 0.5):
+        plan = uniform_plan(values, belief.log_p, mi_nats)
+        variance = weights @ (values - weights @ values) ** 2
+        np.testing.assert_allclose(plan.noise_std**2, variance[:3] * 3 / (2 * mi_nats), rtol=1e-5)
+        assert plan.log_det_nats == log_det_of_plan(plan, weights) <= mi_nats
+        # By Hadamard and ln(1+x) <= x the bound is not far below: the noise is not too much.
+        assert plan.log_det_nats > 0.5 * mi_nats
+    wide = generator.normal(size=(64, 200))
+    tiny = uniform_plan(wide, belief.log_p, 1e-7)  # the lattice's slack is felt here
+    assert 0.5e-7 < tiny.log_det_nats <= 1e-7
+    with pytest.raises(BudgetError, match="lattice of 200 directions"):
+        uniform_plan(wide, belief.log_p, 1e-13)
+    still = uniform_plan(np.ones((8, 2)), Belief.uniform(8).log_p, 0.1)
+    assert still.is_noiseless
+    assert still.log_det_nats == 0.0

@@ -2,6 +2,7 @@
 
 import ast
 import importlib.util
+import json
 import re
 import sys
 from collections.abc import Iterator
@@ -211,6 +212,19 @@ def test_public_names_are_put_into_their_pages() -> None:
         assert hook.on_page_markdown(path.read_text("utf-8")).count("\n::: pacprivacy.") > 3
     filled = hook.on_page_markdown("<!-- names of pacprivacy.errors -->\n")
     assert "::: pacprivacy.errors.BudgetError\n" in filled
+
+
+def test_the_site_keeps_a_folder_for_each_version(tmp_path: Path) -> None:
+    hook = load_hook("versions")
+    for series in ("0.10", "0.9", hook.SERIES):
+        (tmp_path / series).mkdir()
+        (tmp_path / series / "index.html").touch()
+    config = hook.on_config({"site_dir": str(tmp_path)})
+    assert config["site_dir"] == str(tmp_path / hook.SERIES)
+    hook.on_post_build(config)
+    listed = [entry["version"] for entry in json.loads((tmp_path / "versions.json").read_text())]
+    assert listed == ["0.10", "0.9", hook.SERIES]
+    assert 'url=0.10/"' in (tmp_path / "index.html").read_text()
 
 
 @pytest.mark.parametrize(

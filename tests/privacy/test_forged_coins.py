@@ -424,9 +424,25 @@ def in_session(**changes: Any) -> Callable[[CoinBundle], CoinBundle]:
     return change
 
 
+def in_halves(bundle: CoinBundle) -> CoinBundle:
+    """Every entry twice, each half of it: squares add up to half, so the noise seems enough."""
+    half = bundle.integers // 2
+    return with_digest(
+        replace(
+            bundle,
+            integers=np.stack([half, bundle.integers - half], axis=1).reshape(-1, half.shape[1]),
+            units=np.repeat(bundle.units, 2),
+            starts=2 * bundle.starts,
+            n_entries=2 * bundle.n_entries,
+            units_per_std=(bundle.units_per_std / 1.4).astype(np.int64),
+        )
+    )
+
+
 LIES: dict[str, tuple[str, Callable[[CoinBundle], CoinBundle]]] = {
     "larger integers": ("single", lambda b: with_digest(replace(b, integers=3 * b.integers))),
     "two units in one": ("single", lambda b: with_digest(replace(b, units=b.units // 2))),
+    "less noise for entries in halves": ("single", in_halves),
     "half the noise": ("single", lambda b: replace(b, units_per_std=b.units_per_std // 2)),
     "a stricter budget": ("single", lambda b: replace(b, budget=Membership(0.55))),
     "less influence": ("single", lambda b: replace(b, parameter=b.parameter / 2)),

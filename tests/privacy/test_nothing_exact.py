@@ -21,7 +21,7 @@ from typer.testing import CliRunner
 import pacprivacy as pac
 from pacprivacy._rounding import two_digits
 from pacprivacy.cli.console import app
-from pacprivacy.design import JointRidge, LogisticFit, OrthogonalRidge
+from pacprivacy.design import LogisticFit, OrthogonalRidge
 from pacprivacy.mechanism import PCA, Forest, KMeans, LinearSVM
 from pacprivacy.statistics import Covariance, Histogram, Mean
 from pacprivacy.tables import MODELS as OFFERED
@@ -183,7 +183,6 @@ MECHANISMS: dict[str, tuple[Any, Any]] = {
     "forest": (Forest(), (X, GROUP)),
     "strongly pulled forest": (Forest(pull=1.0), (X, GROUP)),
     "ridge": (OrthogonalRidge(), (X, Y)),
-    "joint ridge": (JointRidge(), (X, Y)),
     "logistic": (LogisticFit(), (X, GROUP)),
     "function": (lambda x: {"mean": x.mean(axis=0), "max": np.quantile(x, 0.9, axis=0)}, X),
     "fitted": (

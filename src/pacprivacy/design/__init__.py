@@ -3,12 +3,10 @@
 from pacprivacy.design.descent import (
     Descent as Descent,
     DescentGradient as DescentGradient,
-    DescentStepRule as DescentStepRule,
     descend as descend,
 )
 from pacprivacy.design.objective import LogisticFit as LogisticFit, Objective as Objective
 from pacprivacy.design.ridge import (
-    JointRidge as JointRidge,
     LinearTransform as LinearTransform,
     OrthogonalRidge as OrthogonalRidge,
     RidgePenalty as RidgePenalty,

@@ -1,7 +1,7 @@
 """Private gradient descent: the gradients of one secret subset, with noise, step after step.
 
-The loss, the step sizes and the budget of every step are fixed on the whole universe before the
-first step; every gradient is calibrated to the belief that the ones before it leave.
+Step sizes and the budget of every step are fixed with all records before the first step; every
+gradient is calibrated to the belief that the ones before it leave.
 
 A release whose every coordinate gets noise of ``C`` times its own variance over subsets has the
 error ``Bias² + (1 + C) Variance + floor``. ``C``, the *noise ratio*, grows as the budget shrinks,
@@ -22,7 +22,6 @@ from pacprivacy import _version
 from pacprivacy._checks import (
     Array,
     ArrayLike,
-    Integers,
     Matrix,
     Vector,
     check_above_zero,
@@ -33,7 +32,7 @@ from pacprivacy._checks import (
 from pacprivacy._random import BitSource, secret_source
 from pacprivacy.adversary import Belief
 from pacprivacy.budget import Information, as_budget
-from pacprivacy.design.objective import Objective, read_objective_targets
+from pacprivacy.design.objective import Objective, read_signs
 from pacprivacy.design.ridge import noise_ratio
 from pacprivacy.errors import BudgetError, MechanismError
 from pacprivacy.mechanism import (
@@ -45,89 +44,17 @@ from pacprivacy.mechanism import (
     subset_sizes,
     subset_sums,
 )
-from pacprivacy.noise import (
-    AxisFrame,
-    NoisePlan,
-    axis_spread_variances,
-    calibrate,
-    log_det_of_plan,
-    make_plan,
-    weighted_spread_mean,
-)
+from pacprivacy.noise import NoisePlan, calibrate
 from pacprivacy.release import CertificateNoise, PoolCertificate, ReleaseSecret, open_parts_text
 from pacprivacy.sample import Pool, PoolStrategy
 from pacprivacy.session import DryRun
 from pacprivacy.theory import membership_success
 
-Split: TypeAlias = Literal["waterfill", "uniform"]
-Gradients: TypeAlias = Callable[[Matrix], Matrix]
+Gradients: TypeAlias = Callable[[Vector], Matrix]
+StepPlanner: TypeAlias = Callable[[Matrix, Vector, float], NoisePlan]
 
-_MOST_TRIES: Final = 20
 _NEWTON_STEPS: Final = 3  # from the Wright omega function's 1e-16 these only remove cancellation
 _TAIL_STDS: Final = 12.0  # a binomial is beyond these with probability below 1e-30
-
-
-@dataclass(frozen=True, slots=True, kw_only=True, eq=False)
-class DescentStepRule:
-    """One step size for each coordinate, from the error bound ``J`` (claim D-4); all public.
-
-    Parameters
-    ----------
-    mi_nats : float, optional
-        The information budget of the whole descent; None gives the *post-hoc* step sizes, which
-        are best without privacy.
-    start_error : "universe", float or array
-        Squared distance of each coordinate from its optimum at the start: that of the fit on the
-        whole universe (default; the certificate says so), or given.
-    exact : bool
-        Minimise ``J`` itself instead of the paper's approximation.
-    """
-
-    mi_nats: float | None = None
-    start_error: Literal["universe"] | ArrayLike = "universe"
-    exact: bool = False
-
-    def __post_init__(self) -> None:
-        if self.mi_nats is not None:
-            check_positive("mi_nats", self.mi_nats, advice="Use the budget of the descent.")
-
-    def choose(self, objective: Objective, X: Matrix, targets: Matrix, *, n_steps: int) -> Matrix:
-        """Return step sizes of the shape of the weights, at most ``1/L``, from all records."""
-        start = np.zeros((X.shape[1], *targets.shape[1:]))
-        spread = objective.gradient_spread(X, targets, start)
-        ratio = 0.0
-        if self.mi_nats is not None:
-            ratio = float(noise_ratio(self.mi_nats, n_dimensions=start.size, n_steps=n_steps))
-        steps = descent_step(
-            start_error=self._start_error(objective, X, targets),
-            gradient_var=subset_gradient_variance(spread, len(X)),
-            convexity=objective.penalty,
-            n_steps=n_steps,
-            ratio=ratio,
-            largest=1.0 / objective.smoothness(X),
-            exact=self.exact,
-        )
-        return np.broadcast_to(steps, start.shape).copy()
-
-    def describe(self) -> str:
-        aim = "without regard to the noise" if self.mi_nats is None else "for the noise to come"
-        known = "given from outside"
-        if isinstance(self.start_error, str):
-            known = "that of the fit on the whole universe"
-        return (
-            f"step sizes: chosen {aim}, from the gradient's variance and the smoothness over the "
-            f"whole universe and a distance to go, {known}; they do not depend on the secret"
-        )
-
-    def _start_error(self, objective: Objective, X: Matrix, targets: Matrix) -> ArrayLike:
-        if not isinstance(self.start_error, str):
-            return self.start_error
-        if self.start_error != "universe":
-            raise MechanismError(
-                f"start_error must be 'universe' or numbers; got {self.start_error!r}. "
-                "Leave it out to take it from the universe."
-            )
-        return np.square(objective.minimise(X, targets))
 
 
 def split_descent_budget(mi_nats: float, n_steps: int) -> Vector:
@@ -137,91 +64,57 @@ def split_descent_budget(mi_nats: float, n_steps: int) -> Vector:
     return np.full(_check_steps(n_steps), (1.0 - 1e-12) * total * (1.0 / n_steps))
 
 
-def uniform_descent_plan(values: Matrix, log_p: Vector, *, mi_nats: float) -> NoisePlan:
-    """Give every coordinate that moves the same share: noise of ``d/2b`` times its variance.
-
-    Guarantee
-    ---------
-    Claim D-6. The log-determinant bound of the integer noise, lattice slack included, is at most
-    ``mi_nats``.
-    """
-    weights = np.exp(log_p)
-    center = weighted_spread_mean(values, weights)
-    variances = axis_spread_variances(values, center, weights)
-    axes = np.flatnonzero(variances > 0).astype(np.int64)
-    budget = mi_nats * (1 - 1e-9)
-    for _ in range(_MOST_TRIES):
-        ratio = noise_ratio(budget, n_dimensions=max(1, len(axes)))
-        plan = make_plan(
-            rule="uniform",
-            frame=AxisFrame(axes=axes, center=center),
-            center=center,
-            noise_std=np.sqrt(ratio * variances[axes]),
-            values=values,
-        )
-        plan = replace(plan, log_det_nats=log_det_of_plan(plan, weights))
-        if plan.log_det_nats <= mi_nats:
-            return plan
-        # The lattice's slack hardly depends on the budget: leave room for what was too much.
-        budget -= max(1.1 * (plan.log_det_nats - mi_nats), 1e-6 * budget)
-        if budget <= 0:
-            break
-    raise BudgetError(
-        f"mi_nats must be large enough for the lattice of {len(axes)} directions; got {mi_nats}. "
-        "Use a larger budget, or fewer steps."
-    )
-
-
 @dataclass(frozen=True, slots=True, kw_only=True, eq=False)
 class Descent:
     """How to descend on an :class:`Objective` in ``n_steps`` steps; every field is public.
 
     Parameters
     ----------
-    step : DescentStepRule, float or array
-        Step sizes; by default chosen for the noise to come (``conscious``), one for each
-        coordinate.
-    split : "waterfill" or "uniform"
-        How the budget of a step is spread over directions: least total noise, or evenly over the
-        coordinates as in the paper.
+    step : "conscious", "post-hoc", float or array
+        Step sizes: one for each coordinate, chosen for the noise to come or as is best without
+        privacy (claim D-4), or given.
     """
 
     objective: Objective = field(default_factory=Objective)
     n_steps: int = 50
-    step: Literal["conscious", "post-hoc"] | DescentStepRule | float | Matrix = "conscious"
-    split: Split = "waterfill"
+    step: Literal["conscious", "post-hoc"] | float | Vector = "conscious"
 
     def __post_init__(self) -> None:
-        if self.split not in ("waterfill", "uniform"):
-            raise BudgetError(
-                f"split must be 'waterfill' or 'uniform'; got {self.split!r}. Use 'waterfill'."
-            )
         if isinstance(self.step, str) and self.step not in ("conscious", "post-hoc"):
             raise BudgetError(
-                f"step must be 'conscious', 'post-hoc', a DescentStepRule or numbers; got "
-                f"{self.step!r}. Use 'conscious'."
+                f"step must be 'conscious', 'post-hoc' or numbers; got {self.step!r}. "
+                "Use 'conscious'."
             )
 
-    def rule(self, mi_nats: float) -> DescentStepRule | None:
-        """Return the rule of the step sizes, None where they are given as numbers."""
-        if isinstance(self.step, DescentStepRule):
-            return self.step
-        if isinstance(self.step, str):
-            return DescentStepRule(mi_nats=mi_nats if self.step == "conscious" else None)
-        return None
+    def steps(self, X: Matrix, targets: Vector, mi_nats: float) -> Vector:
+        """Return one step size for each coordinate, from all records; chosen ones at most 1/L."""
+        if not isinstance(self.step, str):
+            sizes = np.asarray(self.step, dtype=np.float64)
+            if not (np.isfinite(sizes).all() and (sizes > 0).all()):
+                raise BudgetError("step must be positive finite numbers. Use 'conscious'.")
+            return np.broadcast_to(sizes, X.shape[1]).copy()
+        objective, start, ratio = self.objective, np.zeros(X.shape[1]), 0.0
+        if self.step == "conscious":
+            ratio = float(noise_ratio(mi_nats, n_dimensions=len(start), n_steps=self.n_steps))
+        spread = objective.gradient_spread(X, targets, start)
+        return descent_step(
+            start_error=np.square(objective.minimise(X, targets)),
+            gradient_var=subset_gradient_variance(spread, len(X)),
+            convexity=objective.penalty,
+            n_steps=self.n_steps,
+            ratio=ratio,
+            largest=1.0 / objective.smoothness(X),
+        )
 
-    def steps(self, X: Matrix, targets: Matrix, mi_nats: float) -> Matrix:
-        rule = self.rule(mi_nats)
-        if rule is not None:
-            return rule.choose(self.objective, X, targets, n_steps=self.n_steps)
-        sizes = np.asarray(self.step, dtype=np.float64)
-        if not (np.isfinite(sizes).all() and (sizes > 0).all()):
-            raise BudgetError("step must be positive finite numbers. Use 'conscious'.")
-        return np.broadcast_to(sizes, (X.shape[1], *targets.shape[1:])).copy()
-
-    def describe(self, mi_nats: float) -> str:
-        rule = self.rule(mi_nats)
-        return "step sizes: given" if rule is None else rule.describe()
+    def describe(self) -> str:
+        """Return one public sentence for the certificate."""
+        if not isinstance(self.step, str):
+            return "step sizes: given"
+        aim = "for the noise to come" if self.step == "conscious" else "without regard to the noise"
+        return (
+            f"step sizes: chosen {aim}, from the gradient's variance, the smoothness and the "
+            "distance to the optimum over all records; they do not depend on the secret"
+        )
 
 
 @dataclass(frozen=True, slots=True, kw_only=True, eq=False)
@@ -233,7 +126,7 @@ class DescentRun:
     on the releases, so its sum is not the bound; the budgets are.
     """
 
-    weights: Matrix
+    weights: Vector
     path: Matrix
     budgets: Vector
     charges: Vector
@@ -251,16 +144,24 @@ class DescentRun:
         return math.fsum(self.budgets.tolist())
 
 
+def plan_least_noise(values: Matrix, log_p: Vector, mi_nats: float) -> NoisePlan:
+    """Return the plan of a step with the least total noise for the log-determinant bound."""
+    return calibrate(values, Information(mi_nats), rule="waterfill", log_belief=log_p)
+
+
 def descend_secretly(
     gradients: Gradients,
-    steps: Matrix,
+    steps: Vector,
     budgets: Vector,
     *,
     n_subsets: int,
     source: BitSource,
-    split: Split = "waterfill",
+    plan_step: StepPlanner = plan_least_noise,
 ) -> DescentRun:
     """Descend along the noisy gradients of one secret candidate, drawn from ``source``.
+
+    ``plan_step`` returns a plan of at most the step's budget, given the gradients of all candidates
+    and the belief.
 
     Guarantee
     ---------
@@ -270,17 +171,12 @@ def descend_secretly(
     path, charges, noise = [weights], [], []
     belief, secret = Belief.uniform(n_subsets), None
     for mi_nats in budgets:
-        values = gradients(weights)
-        if split == "uniform":
-            plan = uniform_descent_plan(values, belief.log_p, mi_nats=float(mi_nats))
-        else:
-            budget = Information(float(mi_nats))
-            plan = calibrate(values, budget, rule="waterfill", log_belief=belief.log_p)
+        plan = plan_step(gradients(weights), belief.log_p, float(mi_nats))
         if secret is None:  # drawn only after every candidate was evaluated
             secret = ReleaseSecret(n_subsets, source)
         observation = secret.observe(plan, source)
         belief = belief.updated(plan.log_likelihood(observation))
-        weights = weights - steps * plan.value_of(observation).reshape(steps.shape)
+        weights = weights - steps * plan.value_of(observation)
         path.append(weights)
         charges.append(max(0.0, plan.mi_upper))
         noise.append(CertificateNoise.of(plan.grid_step, plan.units_per_std))
@@ -310,8 +206,7 @@ def descend(
     Parameters
     ----------
     data : tuple (X, y)
-        The universe: features, centred since there is no intercept, and targets of shape (n,) or
-        (n, k); -1 and 1 for the logistic loss.
+        All records: features, centred since there is no intercept, and targets -1 and 1.
     budget : Information
         Total over all steps. For other budgets release :class:`DescentGradient` in a session.
     sample, n_subsets, units, rng, simulate
@@ -328,17 +223,16 @@ def descend(
             f"{type(limit).__name__}. Release DescentGradient step by step in a Session."
         )
     plan = Descent() if descent is None else descent
-    universe = coerce_data(data)
-    X, targets = read_objective_targets(universe.parts, "gradient descent")
-    plan.objective.check_targets(targets)
+    records = coerce_data(data)
+    X, targets = read_signs(records.parts, "gradient descent")
     steps = plan.steps(X, targets, limit.mi_nats)
     template = DescentGradient(objective=plan.objective, weights=np.zeros(steps.shape))
-    dry_run = DryRun(universe, sample=sample, n_subsets=n_subsets, units=units, rng=rng)
+    dry_run = DryRun(records, sample=sample, n_subsets=n_subsets, units=units, rng=rng)
     candidates, notes = dry_run.draw(template)
 
-    def gradients(weights: Matrix) -> Matrix:
+    def gradients(weights: Vector) -> Matrix:
         here = DescentGradient(objective=plan.objective, weights=weights)
-        return here.batch(universe, candidates)
+        return here.batch(records, candidates)
 
     run = descend_secretly(
         gradients,
@@ -346,7 +240,6 @@ def descend(
         split_descent_budget(limit.mi_nats, plan.n_steps),
         n_subsets=candidates.n_subsets,
         source=secret_source(dry_run.seed, simulate=simulate),
-        split=plan.split,
     )
     certificate = _certify(
         run, plan, candidates, limit, notes=(*notes, *candidates.notes), simulation=simulate
@@ -382,14 +275,14 @@ def _certify(
         exact_facts=open_parts_text(noise.n_directions, dimension),
         kind="exact",
         budget=str(budget),
-        rule=f"{plan.split} at each of {plan.n_steps} steps",
-        mechanism=f"gradient descent on the {plan.objective.loss} loss",
+        rule=f"waterfill at each of {plan.n_steps} steps",
+        mechanism="gradient descent on the logistic loss",
         output="the weights after every step",
         dimension=dimension,
         log_det_nats=total,
         noise=noise,
         confidence=1.0,
-        public=(plan.describe(budget.mi_nats),),
+        public=(plan.describe(),),
         notes=notes,
         simulation=simulation,
         composition={
@@ -405,44 +298,34 @@ def _certify(
 
 @dataclass(frozen=True, slots=True, kw_only=True, eq=False)
 class DescentGradient(Mechanism):
-    """Mean gradient over a subset, at public ``weights`` of shape (d,) or (d, k)."""
+    """Mean gradient over a subset, at public ``weights`` of shape (d,)."""
 
+    name = "mean gradient of the logistic loss"
     objective: Objective
-    weights: Matrix = field(repr=False)
+    weights: Vector = field(repr=False)
 
     def __post_init__(self) -> None:
         weights = np.array(self.weights, dtype=np.float64)
         freeze(weights)
         object.__setattr__(self, "weights", weights)
 
-    @property
-    def name(self) -> str:
-        return f"mean gradient of the {self.objective.loss} loss"
-
-    def evaluate(self, parts: Parts, rng: np.random.Generator) -> Matrix:
+    def evaluate(self, parts: Parts, rng: np.random.Generator) -> Vector:
         X, targets = self._read(parts)
         return self.objective.gradient(X, targets, self.weights)
 
     def batch(self, data: Data, pool: Pool) -> Matrix:
         X, targets = self._read(data.parts)
-        slopes = self.objective.slopes(X @ self.weights, targets).reshape(len(X), 1, -1)
+        slopes = self.objective.slopes(X @ self.weights, targets)[:, None]
+        sums = subset_sums(pool, lambda rows: X[rows] * slopes[rows], self.weights.size)
+        gradients: Matrix = sums / subset_sizes(pool)[:, None]
+        return gradients + self.objective.penalty * self.weights
 
-        def features(rows: Integers) -> Matrix:
-            gradients: Matrix = X[rows][:, :, None] * slopes[rows]
-            return gradients.reshape(len(gradients), -1)
-
-        sums = subset_sums(pool, features, self.weights.size)
-        shrink = self.objective.penalty * self.weights.ravel()
-        gradients: Matrix = sums / subset_sizes(pool)[:, None] + shrink
-        return gradients
-
-    def _read(self, parts: Parts) -> tuple[Matrix, Matrix]:
-        X, targets = read_objective_targets(parts, self.name)
-        self.objective.check_targets(targets)
-        if self.weights.shape != (X.shape[1], *targets.shape[1:]):
+    def _read(self, parts: Parts) -> tuple[Matrix, Vector]:
+        X, targets = read_signs(parts, self.name)
+        if self.weights.shape != X.shape[1:]:
             raise MechanismError(
-                f"weights must have shape {(X.shape[1], *targets.shape[1:])}; got "
-                f"{self.weights.shape}. Pass one weight for each feature and target."
+                f"weights must have shape {X.shape[1:]}; got {self.weights.shape}. Pass one weight "
+                "for each feature."
             )
         return X, targets
 

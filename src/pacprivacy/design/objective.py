@@ -1,7 +1,7 @@
-"""Losses that descent and logistic regression minimise, and logistic regression as a mechanism."""
+"""The logistic loss that descents minimise, and logistic regression as a mechanism."""
 
 from dataclasses import dataclass, field, replace
-from typing import Any, Final, Literal, Self
+from typing import Any, Final, Self
 
 import numpy as np
 import scipy
@@ -18,54 +18,38 @@ from pacprivacy.mechanism import (
     code_data_labels,
     find_data_classes,
     fixed_mechanism,
-    read_data_columns,
     read_labelled_data,
 )
 from pacprivacy.sample import Pool
 
-_CURVATURE: Final = {"squared": 1.0, "logistic": 0.25}  # most that the loss bends
+_CURVATURE: Final = 0.25  # most that the loss bends
 _NEWTON_STEPS: Final = 100
 _CELLS_AT_ONCE: Final = 2**23  # scores of records and subsets held at a time, about 64 MB
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Objective:
-    """Mean loss over records plus ``penalty/2 |w|²``; no intercept, so centre the features.
+    """Mean logistic loss ``ln(1 + exp(-y x·w))`` over records plus ``penalty/2 |w|²``.
 
-    The ``"squared"`` loss is ``(x·w - y)²/2``, the ``"logistic"`` one ``ln(1 + exp(-y x·w))`` for
-    ``y`` in {-1, 1}.
+    Targets ``y`` are -1 or 1. There is no intercept, so centre the features.
     """
 
-    loss: Literal["squared", "logistic"] = "logistic"
     penalty: float = 0.1
 
     def __post_init__(self) -> None:
-        if self.loss not in _CURVATURE:
-            raise MechanismError(
-                f"loss must be 'squared' or 'logistic'; got {self.loss!r}. Use 'logistic' for "
-                "classes."
-            )
         check_positive("penalty", self.penalty, advice="Use about 0.1.", error=MechanismError)
 
-    def check_targets(self, targets: Array) -> None:
-        if self.loss == "logistic" and not (np.abs(targets) == 1).all():
-            raise MechanismError(
-                "targets must be -1 or 1 for the logistic loss; got other values. "
-                "Code the classes first."
-            )
-
-    def slopes(self, scores: Array, targets: Array) -> Array:
+    @staticmethod
+    def slopes(scores: Array, targets: Array) -> Array:
         """Return the derivative of every record's loss in its score; arrays broadcast."""
-        if self.loss == "squared":
-            return np.asarray(scores - targets)
         return np.asarray(-targets * scipy.special.expit(-targets * scores))
 
-    def gradient(self, X: Matrix, targets: Array, weights: Array) -> Array:
-        """Return the gradient over all rows; ``weights`` of shape (d,) or (d, k)."""
+    def gradient(self, X: Matrix, targets: Vector, weights: Vector) -> Vector:
+        """Return the gradient over all rows."""
         pull = X.T @ self.slopes(X @ weights, targets) / len(X)
         return np.asarray(pull + self.penalty * weights)
 
-    def gradient_spread(self, X: Matrix, targets: Array, weights: Array) -> Array:
+    def gradient_spread(self, X: Matrix, targets: Vector, weights: Vector) -> Vector:
         """Return the variance over records of each entry of the gradient, divisor ``n - 1``."""
         slopes, n = self.slopes(X @ weights, targets), len(X)
         mean = X.T @ slopes / n
@@ -74,12 +58,9 @@ class Objective:
 
     def smoothness(self, X: Matrix) -> float:
         """Return ``L``: the largest eigenvalue of ``XᵀX/n`` by the curvature, plus the penalty."""
-        top = float(np.linalg.eigvalsh(X.T @ X / len(X))[-1])
-        return _CURVATURE[self.loss] * top + self.penalty
+        return _CURVATURE * float(np.linalg.eigvalsh(X.T @ X / len(X))[-1]) + self.penalty
 
-    def minimise(self, X: Matrix, targets: Array) -> Array:
-        if targets.ndim == 2:
-            return np.stack([self.minimise(X, column) for column in targets.T], axis=1)
+    def minimise(self, X: Matrix, targets: Vector) -> Vector:
         weights: Vector = np.zeros(X.shape[1])
         value = self._value(X, targets, weights)
         for _ in range(_NEWTON_STEPS):
@@ -96,31 +77,24 @@ class Objective:
         return weights
 
     def _value(self, X: Matrix, targets: Vector, weights: Vector) -> float:
-        scores = X @ weights
-        if self.loss == "squared":
-            losses = 0.5 * np.square(scores - targets)
-        else:
-            losses = np.logaddexp(0.0, -targets * scores)
+        losses = np.logaddexp(0.0, -targets * (X @ weights))
         return float(losses.mean() + 0.5 * self.penalty * weights @ weights)
 
     def _hessian(self, X: Matrix, targets: Vector, weights: Vector) -> Matrix:
-        bend = np.ones(len(X))
-        if self.loss == "logistic":
-            chance = scipy.special.expit(-targets * (X @ weights))
-            bend = chance * (1.0 - chance)
+        chance = scipy.special.expit(-targets * (X @ weights))
+        bend = chance * (1.0 - chance)
         hessian: Matrix = (X.T * bend) @ X / len(X) + self.penalty * np.eye(X.shape[1])
         return hessian
 
 
-def read_objective_targets(parts: Parts, name: str) -> tuple[Matrix, Matrix]:
-    """Return features and targets as float64; targets of shape (n,) or (n, k)."""
-    if len(parts) != 2:
+def read_signs(parts: Parts, name: str) -> tuple[Matrix, Vector]:
+    """Return features, and targets of -1 and 1."""
+    X, targets = read_labelled_data(parts, name)
+    if targets.dtype.kind not in "biuf" or not (np.abs(targets) == 1).all():
         raise MechanismError(
-            f"{name} must be given features and targets; got {len(parts)} parts. "
-            "Pass the tuple (X, y)."
+            f"targets of the {name} must be -1 or 1; got other values. Code the classes first."
         )
-    X, targets = read_data_columns(parts[:1], name), read_data_columns(parts[1:], name)
-    return X, targets[:, 0] if np.ndim(parts[1]) == 1 else targets
+    return X, targets.astype(np.float64)
 
 
 def objective_constant(rows: Matrix) -> Matrix:
@@ -234,14 +208,13 @@ class LogisticFit(Mechanism):
     def _fit(self, rows: Matrix, targets: Vector, inside: Matrix) -> Matrix:
         """Return the weights of all subsets after the last step, shape (m, d)."""
         frame, sizes = fixed_mechanism(self.frame, "frame"), inside.sum(axis=0)
-        loss = Objective(loss="logistic", penalty=self.penalty)
         # A subset's Gram matrix is at most that of the universe, so this bounds its smoothness.
-        top = 0.25 * frame.smoothness * frame.n_records / sizes + self.penalty
+        top = _CURVATURE * frame.smoothness * frame.n_records / sizes + self.penalty
         ratio = np.sqrt(self.penalty / top)
         momentum = (1.0 - ratio) / (1.0 + ratio)
         weights = ahead = np.zeros((rows.shape[1], len(sizes)))
         for _ in range(self.n_steps):
-            slopes = loss.slopes(rows @ ahead, targets[:, None]) * inside
+            slopes = Objective.slopes(rows @ ahead, targets[:, None]) * inside
             gradient = rows.T @ slopes / sizes + self.penalty * ahead
             new = ahead - gradient / top
             ahead = new + momentum * (new - weights)

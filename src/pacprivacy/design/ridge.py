@@ -7,10 +7,9 @@ one-dimensional ones.
 """
 
 import warnings
-from collections.abc import Callable, Mapping
+from collections.abc import Mapping
 from dataclasses import dataclass, field, replace
-from types import MappingProxyType
-from typing import Any, ClassVar, Final, Literal, Self, TypeAlias
+from typing import Any, Final, Literal, Self, TypeAlias
 
 import numpy as np
 import numpy.typing as npt
@@ -39,8 +38,6 @@ from pacprivacy.mechanism import (
 )
 from pacprivacy.sample import Pool
 from pacprivacy.statistics import AveragedStatistic, CoinUnits, LeastSquaresValue
-
-_SOLVE_NUMBERS: Final = 2**23  # float64 numbers of Gram matrices held at a time, about 64 MB
 
 _RANK_TOLERANCE: Final = 1e-10  # singular values below this share of the largest are rounding
 _ICA_STEPS: Final = 1000
@@ -143,6 +140,9 @@ def _kept(singular: npt.NDArray[np.floating[Any]]) -> Mask:
     return keep
 
 
+_TRANSFORMS: Final = {"ica": fit_ica_transform, "whitening": fit_whitening_transform}
+
+
 # --- penalties ---------------------------------------------------------------------------------
 
 
@@ -214,48 +214,34 @@ def ridge_penalty_per_coordinate(
     Z: Matrix,
     target: Vector,
     *,
-    joint: bool = False,
     intercept: bool = False,
     n_records: int | None = None,
 ) -> Vector:
     """Return one penalty for each orthogonal coordinate, infinite without signal.
 
-    If ``joint``, the same ``(1+C) d σ²/|w|²`` for all correlated, standardised coordinates,
-    computed from the mean square of the coefficients of all records. With an ``intercept`` the
-    noise is for one output more. ``n_records`` is how many there are where the rows only have the
-    same least squares.
+    With an ``intercept`` the noise is for one output more. ``n_records`` is how many there are
+    where the rows only have the same least squares.
     """
+    d = Z.shape[1]
     if not isinstance(penalty, RidgePenalty):
         if not 0.0 <= float(penalty) < np.inf:
             raise MechanismError(
-                f"penalty must be a number of at least 0, or a Penalty; got {penalty!r}. "
+                f"penalty must be a number of at least 0, or a RidgePenalty; got {penalty!r}. "
                 "Use about 1."
             )
-        return np.full(Z.shape[1], float(penalty))
-    d = Z.shape[1]
+        return np.full(d, float(penalty))
     if isinstance(penalty.snr, str):
-        if joint:
-            slopes = np.asarray(np.linalg.lstsq(Z, target, rcond=None)[0], dtype=np.float64)
-        else:
-            slopes = Z.T @ target / np.square(Z).sum(axis=0)
+        slopes = Z.T @ target / np.square(Z).sum(axis=0)
         residuals = target - Z @ slopes
         n_free = max(1, (len(target) if n_records is None else n_records) - d - 1)
         # A target without noise counts as rounding.
         noise_var = max(float(residuals @ residuals) / n_free, float(np.finfo(np.float64).tiny))
     else:
         slopes, noise_var = np.full(d, np.sqrt(float(penalty.snr))), 1.0
-    if joint:
-        slopes = np.full(d, np.sqrt(np.mean(np.square(slopes))))
     ratio = 0.0
     if penalty.mi_nats is not None:
         ratio = float(noise_ratio(penalty.mi_nats, n_dimensions=d + intercept))
-    chosen = ridge_penalty(slopes, noise_var, ratio=ratio)
-    if joint and not np.isfinite(chosen).all():
-        raise MechanismError(
-            "snr must be above 0 for a joint ridge regression; got a target without signal. "
-            "Give the penalty as a number."
-        )
-    return chosen
+    return ridge_penalty(slopes, noise_var, ratio=ratio)
 
 
 @dataclass(frozen=True, slots=True, kw_only=True, eq=False)
@@ -275,26 +261,33 @@ class RidgeFrame:
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
-class _Ridge(Mechanism, AveragedStatistic):
-    """Base class of both forms of ridge regression.
+class OrthogonalRidge(Mechanism, AveragedStatistic):
+    """One one-dimensional ridge regression ``Σ z y / (Σ z² + λ)`` for each orthogonal coordinate.
 
     The measured value has shape (d + 1,): one coefficient for each coordinate of the transform, and
     the mean of the target; with ``universe_facts`` that of all records, published without noise.
     The *released* value is a dict with ``coef`` and ``intercept`` for the original features.
+
+    Parameters
+    ----------
+    penalty : RidgePenalty or float, public
+        By default post-hoc, from all records. Pass ``RidgePenalty(mi_nats=...)`` with the budget
+        of the release to regularise for the noise to come.
+    transform : "ica", "whitening" or LinearTransform, public
+        Orthogonal coordinates, fitted on all records unless given.
     """
 
-    joint: ClassVar[bool]
-    transforms: ClassVar[Mapping[str, Callable[[Matrix], LinearTransform]]]
+    name = "ridge regression, one coordinate at a time"
     penalty: RidgePenalty | float = RidgePenalty()
-    transform: str | LinearTransform = ""
+    transform: Literal["ica", "whitening"] | LinearTransform = "ica"
     universe_facts: bool = False
     frame: RidgeFrame | None = field(default=None, repr=False)
 
     def __post_init__(self) -> None:
-        if isinstance(self.transform, str) and self.transform not in self.transforms:
+        if isinstance(self.transform, str) and self.transform not in _TRANSFORMS:
             raise MechanismError(
-                f"transform must be {', '.join(map(repr, self.transforms))} or a LinearTransform; "
-                f"got {self.transform!r}. Use {next(iter(self.transforms))!r}."
+                f"transform must be {', '.join(map(repr, _TRANSFORMS))} or a LinearTransform; "
+                f"got {self.transform!r}. Use 'ica'."
             )
 
     @property
@@ -318,52 +311,36 @@ class _Ridge(Mechanism, AveragedStatistic):
         X, y = _read_ridge_data(data.parts, self.name)
         transform, mean = self.transform, float(y.mean())
         if isinstance(transform, str):
-            transform = self.transforms[transform](X)
+            transform = _TRANSFORMS[transform](X)
         Z, centred = transform.apply(X), y - mean
-        if not self.joint and not np.square(Z).sum(axis=0).all():
+        if not np.square(Z).sum(axis=0).all():
             raise MechanismError(
                 "transform must give coordinates that are not zero on every record; got one that "
                 "is. Drop that coordinate."
             )
         penalty = ridge_penalty_per_coordinate(
-            self.penalty,
-            Z,
-            centred,
-            joint=self.joint,
-            intercept=not self.universe_facts,
-            n_records=len(y),
+            self.penalty, Z, centred, intercept=not self.universe_facts, n_records=len(y)
         )
         frame = RidgeFrame(transform=transform, target_mean=mean, penalty=penalty)
         return replace(self, frame=frame)
 
     def evaluate(self, parts: Parts, rng: np.random.Generator) -> Vector:
         Z, target = fixed_mechanism(self.frame, "frame").coordinates(parts, self.name)
-        second = Z.T @ Z if self.joint else np.square(Z).sum(axis=0)
-        slopes = self._solve((Z.T @ target)[None], second[None])
+        slopes = self._solve((Z.T @ target)[None], np.square(Z).sum(axis=0)[None])
         value: Vector = self._with_means(slopes, target.sum(), np.array([len(target)]))[0]
         return value
 
     def batch(self, data: Data, pool: Pool) -> Matrix:
-        """Return the coefficients of all subsets: sums of products, then divisions or solves."""
+        """Return the coefficients of all subsets: sums of products, then divisions."""
         Z, target = fixed_mechanism(self.frame, "frame").coordinates(data.parts, self.name)
         d = Z.shape[1]
-        left, right = np.triu_indices(d) if self.joint else (np.arange(d), np.arange(d))
 
         def features(rows: Integers) -> Matrix:
             block, y = Z[rows], target[rows][:, None]
-            second = block[:, left] * block[:, right] if self.joint else np.square(block)
-            return np.hstack([block * y, second, y])
+            return np.hstack([block * y, np.square(block), y])
 
-        sums = subset_sums(pool, features, d + len(left) + 1)
-        slopes = np.empty((pool.n_subsets, d))
-        at_once = max(1, _SOLVE_NUMBERS // (2 * d * d)) if self.joint else pool.n_subsets
-        for start in range(0, pool.n_subsets, at_once):
-            part = slice(start, start + at_once)
-            second = sums[part, d:-1]
-            if self.joint:
-                second = np.empty((len(sums[part]), d, d))
-                second[:, left, right] = second[:, right, left] = sums[part, d:-1]
-            slopes[part] = self._solve(sums[part, :d], second)
+        sums = subset_sums(pool, features, 2 * d + 1)
+        slopes = self._solve(sums[:, :d], sums[:, d:-1])
         return self._with_means(slopes, sums[:, -1], subset_sizes(pool))
 
     def on_samples(
@@ -372,8 +349,7 @@ class _Ridge(Mechanism, AveragedStatistic):
         """Return fits of samples, all coefficients and the intercept at once.
 
         The penalty is for all records, and a sample has its share of it. On all records that is the
-        same ridge regression: coordinates have mean 0 there, and in :class:`OrthogonalRidge` no
-        correlation.
+        same ridge regression: coordinates have mean 0 there, and no correlation.
         """
         frame = fixed_mechanism(self.frame, "frame")
         Z, target = frame.coordinates(data.parts, self.name)
@@ -424,58 +400,14 @@ class _Ridge(Mechanism, AveragedStatistic):
         means = fixed_mechanism(self.frame, "frame").target_mean + sums / sizes
         return np.column_stack([coefficients, means])
 
-    def _solve(self, products: Matrix, second: Vector) -> Matrix:
-        penalty = fixed_mechanism(self.frame, "frame").penalty
-        strength = second + (np.diag(penalty) if self.joint else penalty)
-        if self.joint:
-            try:
-                return np.asarray(np.linalg.solve(strength, products[..., None])[..., 0])
-            except np.linalg.LinAlgError as error:
-                raise MechanismError(
-                    "penalty must be above 0 where the features of a subset are collinear; got 0. "
-                    "Use a positive penalty."
-                ) from error
+    def _solve(self, products: Matrix, squares: Matrix) -> Matrix:
+        strength = squares + fixed_mechanism(self.frame, "frame").penalty
         if not (strength > 0).all():
             raise MechanismError(
                 "penalty must be above 0 where a subset has only zeros in a coordinate; got 0. "
                 "Use a positive penalty."
             )
         return np.asarray(products / strength)
-
-
-@dataclass(frozen=True, slots=True, kw_only=True)
-class OrthogonalRidge(_Ridge):
-    """One one-dimensional ridge regression ``Σ z y / (Σ z² + λ)`` for each orthogonal coordinate.
-
-    Parameters
-    ----------
-    penalty : RidgePenalty or float, public
-        By default post-hoc, from the universe. Pass ``RidgePenalty(mi_nats=...)`` with the budget
-        of the release to regularise for the noise to come.
-    transform : "ica", "whitening" or LinearTransform, public
-        Orthogonal coordinates, fitted on the universe unless given.
-    """
-
-    joint: ClassVar[bool] = False
-    transforms = MappingProxyType({"ica": fit_ica_transform, "whitening": fit_whitening_transform})
-    transform: Literal["ica", "whitening"] | LinearTransform = "ica"
-
-    @property
-    def name(self) -> str:
-        return "ridge regression, one coordinate at a time"
-
-
-@dataclass(frozen=True, slots=True, kw_only=True)
-class JointRidge(_Ridge):
-    """Ridge regression on all features in the coordinates of ``transform``; one penalty for all."""
-
-    joint: ClassVar[bool] = True
-    transforms = MappingProxyType({"standard": fit_standard_transform})
-    transform: Literal["standard"] | LinearTransform = "standard"
-
-    @property
-    def name(self) -> str:
-        return "ridge regression"
 
 
 def _read_ridge_data(parts: Parts, name: str) -> tuple[Matrix, Vector]:

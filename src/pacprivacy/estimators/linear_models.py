@@ -320,8 +320,6 @@ class PrivateLinearRegression(RegressorMixin, PrivateBase):  # type: ignore[misc
 
     Parameters
     ----------
-    form : {"orthogonal", "joint"}
-        One coefficient at a time in independent components, or all at once.
     universe_facts : bool
         Publish the exact mean of the target over all records through the intercept, instead of
         measuring that of the sample; the certificate says so.
@@ -344,7 +342,6 @@ class PrivateLinearRegression(RegressorMixin, PrivateBase):  # type: ignore[misc
 
     _: KW_ONLY
     budget: BudgetLike = DEFAULT_BUDGET
-    form: Literal["orthogonal", "joint"] = "orthogonal"
     universe_facts: bool = False
 
     @property
@@ -357,21 +354,14 @@ class PrivateLinearRegression(RegressorMixin, PrivateBase):  # type: ignore[misc
         predicted: Vector = read_new(self, X) @ self.coef_ + self.intercept_
         return predicted
 
-    def _mechanism(self, seed: int | None) -> Mechanism:
+    def _mechanism(self, seed: int | None) -> design.OrthogonalRidge:
         return self._with_penalty(0.0)
 
-    def _with_penalty(self, penalty: design.RidgePenalty | float) -> Mechanism:
-        if self.form == "joint":
-            return design.JointRidge(penalty=penalty, universe_facts=self.universe_facts)
-        if self.form == "orthogonal":
-            return design.OrthogonalRidge(penalty=penalty, universe_facts=self.universe_facts)
-        raise MechanismError(
-            f"form must be 'orthogonal' or 'joint'; got {self.form!r}. Use 'orthogonal'."
-        )
+    def _with_penalty(self, penalty: design.RidgePenalty | float) -> design.OrthogonalRidge:
+        return design.OrthogonalRidge(penalty=penalty, universe_facts=self.universe_facts)
 
     def _with_coins(self, mechanism: Mechanism, data: Any) -> Mechanism:
-        if not isinstance(mechanism, design.OrthogonalRidge):
-            return mechanism
+        assert isinstance(mechanism, design.OrthogonalRidge)  # see _mechanism
         # With one penalty for all coordinates no rotation changes the fit: none is searched.
         rotated = isinstance(mechanism.penalty, design.RidgePenalty)
         return mechanism if rotated else replace(mechanism, transform="whitening")
@@ -384,10 +374,10 @@ class PrivateRidge(PrivateLinearRegression):
     Parameters
     ----------
     alpha : "conscious", "post-hoc" or float
-        Penalty on the coefficients in the coordinates of ``form``. ``conscious`` multiplies the
-        one that is best without privacy by ``1 + C``, ``C`` the variance of the noise over that of
-        the fits: ``d/2B`` for ``B`` nats of information. For a budget on membership alone it is
-        ``post-hoc``: the noise is small beside the fits.
+        Penalty on the coefficients of independent components. ``conscious`` multiplies the one that
+        is best without privacy by ``1 + C``, ``C`` the variance of the noise over that of the fits:
+        ``d/2B`` for ``B`` nats of information. For a budget on membership alone it is ``post-hoc``:
+        the noise is small beside the fits.
 
     Examples
     --------
@@ -403,7 +393,7 @@ class PrivateRidge(PrivateLinearRegression):
     _: KW_ONLY
     budget: BudgetLike = DEFAULT_BUDGET
 
-    def _mechanism(self, seed: int | None) -> Mechanism:
+    def _mechanism(self, seed: int | None) -> design.OrthogonalRidge:
         if not isinstance(self.alpha, str):
             return self._with_penalty(self.alpha)
         if self.alpha not in ("conscious", "post-hoc"):

@@ -468,12 +468,6 @@ class FilledMechanism(MechanismWrapper):
     def coin_obstacle(self) -> str:
         return FILLED_GAPS
 
-    def inner_records(self, data: Data, units: Codes | None) -> tuple[Data, Codes | None]:
-        raise MechanismError(
-            "missing must be 'drop', 'category' or 'error' where every unit has a coin; got "
-            "'mean'. Use a pool (pac.Balanced), or drop gaps."
-        )
-
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class RowsMechanism(MechanismWrapper):

@@ -373,10 +373,8 @@ def _published(sums: UnitSums, lattice: UnitLattice, radius: float | None) -> tu
             facts.append(
                 f"units are clipped at {radius:g} times the influence of the tenth largest"
             )
-        if (
-            sums.n_cells > 1
-            and ((sums.entries_per_cell > 0) & (sums.entries_per_cell < CROWD)).any()
-        ):
+        sizes = [each.entries_per_cell for each in sums.tables if each.n_cells > 1]
+        if any(((size > 0) & (size < CROWD)).any() for size in sizes):
             facts.append(
                 f"groups of fewer than {CROWD} units: their noise tells how much these add"
             )

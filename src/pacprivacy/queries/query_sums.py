@@ -88,6 +88,8 @@ class QuerySums(QueryMechanism, SumStatistic):
 
     def coin_obstacle(self) -> str | None:
         """Return why the cells are no function of sums over units; rows are read to know."""
+        if self.plan:
+            return None
         with refuse_deep_nesting():
             sums, why = self._sums()
         return None if sums is not None else f"the query is no function of sums over units ({why})"

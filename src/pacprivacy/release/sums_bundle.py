@@ -70,6 +70,9 @@ class CoinBundle(CoinProof):
             raise ValueError("starts")
         if n_entries and not 0 <= self.units.min() <= self.units.max() < self.n_units:
             raise ValueError("units")
+        places = np.repeat(np.arange(len(starts) - 1), np.diff(starts)) * self.n_units + self.units
+        if (np.diff(places) <= 0).any():  # squares of two entries in a cell would be added up
+            raise ValueError("units")
         if self.n_entries < n_entries:
             raise ValueError("n_entries")
 

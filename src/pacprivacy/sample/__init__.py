@@ -4,6 +4,7 @@ from pacprivacy.sample.coins import (
     KEY_BYTES as KEY_BYTES,
     Coins as Coins,
     canonical_unit_ids as canonical_unit_ids,
+    check_exact_ids as check_exact_ids,
     code_units as code_units,
     draw_coins as draw_coins,
     keyed_coins as keyed_coins,

@@ -200,6 +200,21 @@ def code_units(labels: npt.ArrayLike, n_records: int) -> tuple[Codes, tuple[byte
     return merged[codes], tuple(numbers)
 
 
+def check_exact_ids(labels: Any) -> None:
+    """Refuse floats so large that they may be rounded: another table may have them exactly."""
+    array = np.asarray(labels)
+    floats = [array] if array.dtype.kind == "f" else []
+    if array.dtype.kind == "O":
+        floats = [np.array([each for each in array.flat if isinstance(each, float)])]
+    for each in floats:
+        largest = 2.0 ** (np.finfo(each.dtype).nmant + 1)
+        if (np.abs(each) >= largest).any():
+            raise PoolError(
+                f"ids must be whole numbers or texts where floats would round them; got floats of "
+                f"{largest:.0f} or more. Read the column of ids as texts."
+            )
+
+
 def canonical_unit_ids(labels: Sequence[Any] | npt.NDArray[Any]) -> list[bytes]:
     """Return bytes that are equal for labels of one unit, in every process and from every reader.
 

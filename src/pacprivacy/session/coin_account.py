@@ -37,7 +37,7 @@ from pacprivacy.statistics import CoinUnits
 
 MARK_BYTES: Final = 16  # of a unit's id, hashed
 MARK: Final = np.dtype((np.void, MARK_BYTES))
-WIDEST_ID: Final = 16  # digits of a number with leading zeros
+WIDEST_ID: Final = 16  # characters of a number with leading zeros, or with spaces
 _NUMERIC: Final = re.compile(r"\s*[+-]?[0-9]{1,30}(\.[0-9]*)?([eE][+-]?[0-9]{1,3})?\s*")
 _ENCODINGS: Final = ("utf-8", "cp1252", "latin-1", "cp1250", "cp850", "mac_roman")
 _AS_NUMBERS: Final = "numbers such as 7 for texts such as 007"
@@ -128,7 +128,8 @@ def _spellings(unit_id: bytes) -> Iterator[tuple[str, bytes]]:
     text = unit_id[1:].decode("utf-8", "surrogatepass") if unit_id[:1] in (b"n", b"t") else ""
     if unit_id[:1] == b"n" and text.isdecimal():
         for width in range(len(text) + 1, WIDEST_ID + 1):
-            yield _AS_NUMBERS, b"t" + text.zfill(width).encode()
+            for padded in (text.zfill(width), text.rjust(width), text.ljust(width)):
+                yield _AS_NUMBERS, b"t" + padded.encode()
     elif _NUMERIC.fullmatch(text) and math.isfinite(float(text)):
         number = int(text) if text.strip().lstrip("+-").isdecimal() else float(text)
         yield _AS_TEXTS, canonical_unit_ids([number])[0]

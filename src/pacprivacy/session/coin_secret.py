@@ -24,6 +24,7 @@ from pacprivacy.queries import Tables
 from pacprivacy.sample import (
     KEY_BYTES,
     Coins,
+    check_exact_ids,
     code_units,
     draw_coins,
     keyed_coins,
@@ -64,6 +65,7 @@ from pacprivacy.statistics import (
     CoinUnits,
     Statistic,
     SumStatistic,
+    refuse_obstacles,
     statistic_with_coins,
 )
 
@@ -127,6 +129,8 @@ class CoinSecret(SessionSecret):
                 "releases. Use pac.privatize."
             )
         if units is not None:
+            if not single:
+                check_exact_ids(units)
             named = pool_unit_name(str(getattr(units, "name", "") or ""))
             self._codes, self._ids = code_units(units, self.data.n_rows)
             self.n_units = len(self._ids)
@@ -266,6 +270,7 @@ class CoinSecret(SessionSecret):
             _refuse_undeclarable(whole, rows_per_unit)
             whole = whole.reading_by_entry()
         mechanism = whole.prepare(self.data)
+        refuse_obstacles(mechanism)
         descent = steps_of(mechanism, self.data, self._codes)
         if descent is not None:
             if rows_per_unit is not None:

@@ -40,6 +40,7 @@ from pacprivacy.statistics.least_squares import (
 from pacprivacy.statistics.numpy_functions import (
     coin_obstacle as coin_obstacle,
     declared_sums as declared_sums,
+    refuse_obstacles as refuse_obstacles,
     statistic_with_coins as statistic_with_coins,
 )
 from pacprivacy.statistics.official import (

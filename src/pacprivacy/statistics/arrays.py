@@ -1,9 +1,8 @@
 """Means, variances, covariances, histograms and principal components of arrays."""
 
 from abc import abstractmethod
-from collections.abc import Callable, Sequence
+from collections.abc import Sequence
 from dataclasses import dataclass, replace
-from functools import partial
 from typing import Any, ClassVar, Final, Literal, Self
 
 import numpy as np
@@ -13,29 +12,21 @@ from pacprivacy._checks import Matrix, Vector, as_floats, check_count
 from pacprivacy.errors import MechanismError
 from pacprivacy.mechanism import (
     Data,
-    Mechanism,
     fix_pca_signs,
     fixed_mechanism,
     read_data_columns,
     read_data_numbers,
-    subset_sizes,
-    subset_sums,
     symmetric_matrices,
 )
-from pacprivacy.sample import Pool
 from pacprivacy.statistics.declared import Declaration, DeclaredColumn
 from pacprivacy.statistics.formulas import (
     CORRELATION,
     MEAN,
     MEAN_AND_COVARIANCE,
     SUM,
-    Edges,
-    Features,
     Formula,
     bin_of,
     covariance_formula,
-    histogram_formula,
-    sum_of_features,
     variance_formula,
 )
 from pacprivacy.statistics.unit_sums import (
@@ -48,13 +39,14 @@ from pacprivacy.statistics.unit_sums import (
     value_of_block,
 )
 
+Edges = tuple[tuple[float, ...], ...]
 _ROWS_AT_ONCE: Final = 1 << 12  # of a few columns: they stay in the cache
 MOST_COLUMNS: Final = 30  # whose sums and products one noise can be correlated over
 READ_LESS: Final = 0.25  # weight of errors that do not change what is restored
 LEAST_GAP: Final = 1 / 16  # between two eigenvalues, of the last one that is kept
 
 
-class ArrayStatistic(Mechanism, SumStatistic):
+class ArrayStatistic(SumStatistic):
     """A formula of all columns of an array, without gaps or weights."""
 
     __slots__ = ()
@@ -64,50 +56,8 @@ class ArrayStatistic(Mechanism, SumStatistic):
     def formula(self) -> Formula:
         """Summed features, and the function of the sums."""
 
-    def evaluate(self, parts: tuple[Any, ...], rng: np.random.Generator) -> Any:
-        """Return the value for one candidate."""
-        X = read_data_numbers(parts, self.name)
-        table = self._table(parts)
-        add = partial(sum_of_features, n_rows=len(table))
-        value = self._of_sums(table, lambda features, _: add(features), float(len(table)))
-        return self._shaped(value[0], X.shape[1:])
-
-    def batch(self, data: Data, pool: Pool) -> Matrix:
-        """Return the values of all candidates, shape (m, d)."""
-        sizes = subset_sizes(pool)[:, None] if self.formula.counted else None
-        return self._of_sums(self._table(data.parts), partial(subset_sums, pool), sizes)
-
     def _table(self, parts: tuple[Any, ...]) -> Matrix:
         return read_data_columns(parts, self.name)
-
-    def _of_sums(self, X: Matrix, add: Callable[[Features, int], Matrix], sizes: Any) -> Matrix:
-        """Return the value for every line of the sums that ``add`` returns for the features."""
-        formula = self.formula
-        # Centring at the mean of all rows keeps differences of sums from cancelling.
-        centre = X.mean(axis=0) if formula.centred else np.zeros(X.shape[1])
-
-        def features(rows: npt.NDArray[np.int64]) -> Matrix:
-            block = X[rows]
-            if formula.centred:
-                block -= centre
-            moments = formula.moments(block)
-            return moments[0] if len(moments) == 1 else np.hstack(moments)
-
-        widths = [moment.shape[1] for moment in formula.moments(np.zeros((1, X.shape[1])))]
-        sums = add(features, sum(widths))
-        if formula.counted and np.min(sizes) <= formula.least:
-            raise MechanismError(
-                f"{self.name} must see more than {formula.least:g} rows in a subset; got "
-                f"{np.min(sizes):g}. Use more records or a pool of larger subsets."
-            )
-        parts = np.split(sums, np.cumsum(widths)[:-1], axis=1)
-        return formula.restore(formula.value(sizes, *parts), centre, 1.0)
-
-    def _shaped(self, value: Matrix, row_shape: tuple[int, ...]) -> Any:
-        """Return the numbers of one candidate in the shape that is released."""
-        return value
-
-    # --- sums over units ----------------------------------------------------------------------
 
     def contributions(self, data: Data, units: npt.NDArray[Any] | None = None) -> UnitSums:
         """Return the contribution of every unit, in one cell."""
@@ -142,10 +92,6 @@ class ArrayStatistic(Mechanism, SumStatistic):
         n_columns = len(sums.centre)
         return value_of_block(self.formula, sums, n_columns, keep=keep, fill=None).ravel()
 
-    def shaped(self, numbers: Vector, data: Data) -> Any:
-        """Return the numbers in the shape that is released."""
-        return self._shaped(numbers, read_data_numbers(data.parts, self.name).shape[1:])
-
     def _output_scales(self, deviations: Vector) -> Vector | None:
         """Return the units in which errors of the outputs are compared; None: as they are."""
         return None
@@ -159,8 +105,9 @@ class ColumnStatistic(ArrayStatistic):
         X = read_data_numbers(parts, self.name)
         return X.reshape(len(X), -1)
 
-    def _shaped(self, value: Matrix, row_shape: tuple[int, ...]) -> Any:
-        return value.reshape(row_shape) if row_shape else float(value[0])
+    def shaped(self, numbers: Vector, data: Data) -> Any:
+        row_shape = read_data_numbers(data.parts, self.name).shape[1:]
+        return numbers.reshape(row_shape) if row_shape else float(numbers[0])
 
     def _output_scales(self, deviations: Vector) -> Vector | None:
         return deviations
@@ -289,6 +236,7 @@ class Histogram(ArrayStatistic):
     """
 
     name = "Histogram"
+    formula = SUM
     bins: int | Sequence[float] = 10
     ranges: tuple[float, float] | Sequence[tuple[float, float]] | None = None
     totals: ClassVar[Literal["count"]] = "count"
@@ -326,12 +274,13 @@ class Histogram(ArrayStatistic):
         return replace(self, edges=self._column_edges(X))
 
     @property
-    def formula(self) -> Formula:
-        return histogram_formula(fixed_mechanism(self.edges, "edges"))
+    def fixed_edges(self) -> Edges:
+        """Edges by column, as :meth:`prepare` has set them."""
+        return fixed_mechanism(self.edges, "edges")
 
     def contributions(self, data: Data, units: npt.NDArray[Any] | None = None) -> UnitSums:
         """Return the contribution of every unit to every bin, each of which is a cell."""
-        X, edges = self._table(data.parts), np.asarray(fixed_mechanism(self.edges, "edges"))
+        X, edges = self._table(data.parts), np.asarray(self.fixed_edges)
         n_bins = edges.shape[1] - 1
         of_row = np.arange(len(X)) if units is None else units
         cells = [bin_of(X[:, j], each) for j, each in enumerate(edges)]
@@ -347,7 +296,7 @@ class Histogram(ArrayStatistic):
         )
 
     def declare(self, rows_per_unit: int) -> tuple[Self, Declaration]:
-        edges = fixed_mechanism(self.edges, "edges")
+        edges = self.fixed_edges
         if self.published:
             raise MechanismError(
                 "a histogram must have declared ranges where presence is hidden; got edges of the "
@@ -371,11 +320,12 @@ class Histogram(ArrayStatistic):
     def jacobian(self, sums: Sums) -> npt.NDArray[np.float64]:
         return np.ones((len(sums.values), 1, 1))
 
-    def _shaped(self, value: Matrix, row_shape: tuple[int, ...]) -> Matrix:
-        return value.reshape(len(fixed_mechanism(self.edges, "edges")), -1) if row_shape else value
+    def shaped(self, numbers: Vector, data: Data) -> Any:
+        row_shape = read_data_numbers(data.parts, self.name).shape[1:]
+        return numbers.reshape(-1, len(self.fixed_edges[0]) - 1) if row_shape else numbers
 
     def finish(self, value: Any) -> dict[str, Any]:
-        edges = np.asarray(fixed_mechanism(self.edges, "edges"))
+        edges = np.asarray(self.fixed_edges)
         return {"counts": value, "edges": edges[0] if np.ndim(value) == 1 else edges}
 
     def _column_edges(self, X: Matrix) -> Edges:

@@ -17,11 +17,8 @@ import numpy.typing as npt
 
 from pacprivacy._checks import Matrix, Vector
 from pacprivacy.errors import MechanismError
-from pacprivacy.mechanism import products_of_columns, symmetric_matrices
+from pacprivacy.mechanism import products_of_columns
 
-Edges = tuple[tuple[float, ...], ...]
-Features = Callable[[npt.NDArray[np.int64]], Matrix]
-_ROWS_AT_ONCE: Final = 2**14
 SINGULAR: Final = 1e-10  # a pivot below this share of the largest: columns determine each other
 
 
@@ -96,13 +93,6 @@ def variance_formula(ddof: int, *, root: bool = False) -> Formula:
     return Formula(moments=lambda X: (X, np.square(X)), value=value, least=float(ddof))
 
 
-LEAST_SQUARES: Final = Formula(  # coefficients of the last column on the others
-    moments=lambda X: (products_of_columns(X),),
-    value=lambda number, products: _solve_triangles(products),
-    counted=False,
-)
-
-
 def covariance_formula(ddof: int) -> Formula:
     """Return the formula of the upper triangle of a covariance matrix, row by row."""
 
@@ -146,38 +136,6 @@ def _correlations(number: Any, first: Matrix, second: Matrix) -> Matrix:
     size = spread[:, left[apart]] * spread[:, right[apart]]
     plain = np.divide(scatter[:, apart], size, out=np.zeros_like(size), where=size > 0)
     return np.asarray(np.clip(plain, -1.0, 1.0))
-
-
-def histogram_formula(edges: Edges) -> Formula:
-    """Return the formula of the counts of every column by its bins; others are not counted."""
-    return Formula(
-        moments=lambda X: (_ones_at_bins(X, edges),),
-        value=lambda number, counts: counts,
-        counted=False,
-        centred=False,
-    )
-
-
-def _ones_at_bins(X: Matrix, edges: Edges) -> Matrix:
-    """Return ones at the bins of a row, shape (rows, columns * bins)."""
-    n_bins, lines = len(edges[0]) - 1, np.arange(len(X))
-    hits = np.zeros((len(X), len(edges), n_bins + 1))
-    for column, each in enumerate(edges):
-        hits[lines, column, bin_of(X[:, column], each)] = 1.0
-    return hits[:, :, :n_bins].reshape(len(X), -1)
-
-
-def _solve_triangles(products: Matrix) -> Matrix:
-    full = symmetric_matrices(products)
-    return solve_normal_equations(full[:, :-1, :-1], full[:, :-1, -1], "ols")
-
-
-def sum_of_features(features: Features, n_rows: int) -> Matrix:
-    """Return the sum of the features over all rows, shape (1, n_features), in bounded memory."""
-    starts = range(0, max(1, n_rows), _ROWS_AT_ONCE)
-    blocks = (np.arange(i, min(i + _ROWS_AT_ONCE, n_rows)) for i in starts)
-    sums: Matrix = np.stack([features(rows).sum(axis=0) for rows in blocks])
-    return np.asarray(sums.sum(axis=0, keepdims=True))
 
 
 def bin_of(values: Vector, edges: Sequence[float]) -> npt.NDArray[np.int64]:

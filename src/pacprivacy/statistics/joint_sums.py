@@ -11,7 +11,8 @@ import numpy.typing as npt
 
 from pacprivacy._checks import Matrix, Vector
 from pacprivacy.errors import MechanismError
-from pacprivacy.statistics.unit_sums import WIDEST_BLOCK, UnitSums
+from pacprivacy.mechanism import Parts, Value
+from pacprivacy.statistics.unit_sums import WIDEST_BLOCK, SumStatistic, UnitSums
 
 CROWD: Final = 10  # units above which a size does not decide how noise is shared out
 LEAST_CELL: Final = 30  # units; a smaller cell counts like one of so many
@@ -29,6 +30,10 @@ class JointSums(UnitSums):
     """Sums of several statistics in one cell, and those of each apart."""
 
     parts: tuple[UnitSums, ...] = field(repr=False)
+
+    @property
+    def tables(self) -> tuple[UnitSums, ...]:
+        return tuple(table for part in self.parts for table in part.tables)
 
     @classmethod
     def of(cls, parts: tuple[UnitSums, ...]) -> Self:
@@ -54,6 +59,24 @@ class JointSums(UnitSums):
             centre=np.concatenate([part.centre for part in parts]),
             parts=parts,
         )
+
+
+class JointStatistic(SumStatistic):
+    """A statistic of one cell, which holds the sums of several cells: it has coins alone."""
+
+    __slots__ = ()
+
+    def evaluate(self, parts: Parts, rng: np.random.Generator) -> Value:
+        """Refuse a pool."""
+        raise MechanismError(
+            "a study, or a table of pac.stats.official, must have a coin for every unit; got a "
+            "pool, as by default below 200 units and for budgets besides membership. Use "
+            "sample=pac.Coins(), or single releases."
+        )
+
+    @property
+    def batch(self) -> None:
+        return None
 
 
 def flatten_slopes(slopes: Cube) -> Matrix:

@@ -139,6 +139,18 @@ def coin_obstacle(mechanism: Mechanism, data: Data) -> str | None:
     return UNKNOWN_INFLUENCE
 
 
+def refuse_obstacles(mechanism: Mechanism) -> None:
+    """Refuse options that are for pools, where coins were chosen."""
+    inner: Mechanism | None = mechanism
+    while inner is not None:
+        if (obstacle := inner.coin_obstacle()) is not None:
+            raise MechanismError(
+                f"sample must be a pool where {obstacle}; got coins. Write sample=pac.Balanced(), "
+                "or leave that option out."
+            )
+        inner = inner.inner
+
+
 def _function_obstacle(mechanism: FunctionMechanism, data: Data) -> str | None:
     try:
         statistic = _numpy_statistic(mechanism, data)

@@ -19,10 +19,10 @@ from pacprivacy._checks import Matrix, Vector, as_told
 from pacprivacy.errors import MechanismError
 from pacprivacy.mechanism import Data, MechanismWrapper, fixed_mechanism
 from pacprivacy.statistics.formulas import SUM
-from pacprivacy.statistics.joint_sums import LEAST_CELL, JointSums, shaping_slopes
+from pacprivacy.statistics.joint_sums import LEAST_CELL, JointStatistic, JointSums, shaping_slopes
 from pacprivacy.statistics.sums import SummedStatistic
 from pacprivacy.statistics.table import StatisticRows, label_statistic
-from pacprivacy.statistics.unit_sums import COUNT_STD, Sums, SumStatistic, UnitSums
+from pacprivacy.statistics.unit_sums import COUNT_STD, Sums, UnitSums
 
 TOTAL: Final = "total"
 ROUNDING: Final = 1e-9  # of sums of fractions
@@ -81,7 +81,7 @@ class _Step(NamedTuple):
 
 
 @dataclass(frozen=True, slots=True, kw_only=True, eq=False)
-class OfficialTable(MechanismWrapper, SumStatistic):
+class OfficialTable(JointStatistic, MechanismWrapper):
     """A table of a statistic, worked up; :func:`pacprivacy.stats.official` makes it.
 
     Parameters
@@ -151,6 +151,9 @@ class OfficialTable(MechanismWrapper, SumStatistic):
         ]
         lines += [] if self.base is None else [f"rounded to multiples of {self.base:g}"]
         return (*self.inner.public, *lines)
+
+    def coin_obstacle(self) -> str | None:
+        return self.inner.coin_obstacle()
 
     def contributions(self, data: Data, units: npt.NDArray[Any] | None = None) -> UnitSums:
         """Return the contributions of every unit to all cells, in one row."""

@@ -341,7 +341,7 @@ class TableQuantiles(Statistic, AveragedStatistic):
             for _, values in self._sorted(self.read(parts))
         ]
         values = np.concatenate(found)[None]
-        return self._check(values)[0]
+        return self.check_empty(values)[0]
 
     @property
     def batch(self) -> Batch | None:
@@ -356,7 +356,7 @@ class TableQuantiles(Statistic, AveragedStatistic):
             values[k] = np.concatenate(
                 [interpolated_quantiles(v[mask[rows]], self._sorted_q) for rows, v in cells]
             )
-        return self._check(values)
+        return self.check_empty(values)
 
     def _sorted(self, rows: StatisticRows) -> Iterator[tuple[npt.NDArray[np.int64], Vector]]:
         """Yield the rows of every column and cell in the order of their values, and these."""
@@ -367,15 +367,9 @@ class TableQuantiles(Statistic, AveragedStatistic):
                 own = own[np.argsort(column[own], kind="stable")]
                 yield own, column[own]
 
-    def _check(self, values: Matrix) -> Matrix:
-        empty = np.isnan(values[:, :: len(self.q)])  # one number for each cell
-        self._nobody(empty, np.zeros(empty.shape))
-        return np.where(np.isnan(values), self.fill or 0.0, values)
-
     def on_samples(
         self, data: Data, units: npt.NDArray[Any] | None, coins: CoinUnits
     ) -> SampleValue:
-        self._refuse_filling()
         rows, scales = self.read(data.parts), fixed_mechanism(self.layout, "layout").scales
         codes = np.arange(len(rows.weights)) if units is None else units
         sets = tuple(

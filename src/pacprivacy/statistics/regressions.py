@@ -15,6 +15,7 @@ from pacprivacy._checks import Matrix, Vector
 from pacprivacy._rounding import power_of_two
 from pacprivacy.errors import MechanismError
 from pacprivacy.mechanism import (
+    Batch,
     Columns,
     Data,
     Descent,
@@ -24,15 +25,18 @@ from pacprivacy.mechanism import (
     column_levels,
     declared_column_levels,
     fixed_mechanism,
+    products_of_columns,
+    subset_sums,
     symmetric_matrices,
 )
-from pacprivacy.statistics.formulas import LEAST_SQUARES, solve_normal_equations
+from pacprivacy.sample import Pool
+from pacprivacy.statistics.formulas import solve_normal_equations
 from pacprivacy.statistics.influence import AveragedStatistic, CoinUnits
 from pacprivacy.statistics.least_squares import LeastSquaresValue
-from pacprivacy.statistics.sums import SummedStatistic
 from pacprivacy.statistics.table import Statistic, StatisticRows
-from pacprivacy.statistics.unit_sums import COUNT_STD, Sums, UnitSums, round_centre
+from pacprivacy.statistics.unit_sums import COUNT_STD, Sums, SumStatistic, UnitSums, round_centre
 
+Cube = npt.NDArray[np.float64]
 INTERCEPT: Final = "intercept"
 NEWTON_STEPS: Final = 100
 CONVERGED: Final = 1e-10
@@ -91,44 +95,55 @@ class _Regression(Statistic):
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
-class OLS(_Regression, SummedStatistic, AveragedStatistic):
+class OLS(_Regression, AveragedStatistic):
     """Least squares, through the normal equations in steady units."""
 
     kind = "ols"
-    formula = LEAST_SQUARES
 
-    def features(self, rows: StatisticRows) -> Matrix:
-        """Return the weighted products of two columns, one of ones and the target among them."""
+    def evaluate(self, parts: tuple[Any, ...], rng: np.random.Generator) -> Any:
+        """Return the coefficients of one candidate."""
+        columns, weights = self._weighted_columns(self.read(parts))
+        return self._fit(((columns * weights[:, None]).T @ columns)[None])[0]
+
+    @property
+    def batch(self) -> Batch | None:
+        return None if self.missing == "mean" else self._at_once
+
+    def _at_once(self, data: Data, pool: Pool) -> Matrix:
+        rows = self.read(data.parts)
+        width = len(fixed_mechanism(self.layout, "layout").centre) + 1
+        sums = subset_sums(pool, lambda i: self._products(rows.take(i)), width * (width + 1) // 2)
+        return self._fit(symmetric_matrices(sums))
+
+    def _weighted_columns(self, rows: StatisticRows) -> tuple[Matrix, Vector]:
+        """Return a column of ones, the columns and the target in steady units, and weights."""
         layout, rows = fixed_mechanism(self.layout, "layout"), self._complete(rows)
         assert rows.y is not None
         y = (rows.y - layout.centre[-1]) / layout.scales[-1]
-        (products,) = self.formula.moments(np.column_stack([self._design(rows), y]))
-        return rows.weights[:, None] * products
+        return np.column_stack([self._design(rows), y]), rows.weights
 
-    def combine(self, sums: Matrix) -> Matrix:
-        return self._coefficients(self.formula.value(None, sums))
+    def _products(self, rows: StatisticRows) -> Matrix:
+        """Return the weighted products of every two columns."""
+        columns, weights = self._weighted_columns(rows)
+        return weights[:, None] * products_of_columns(columns)
+
+    def _fit(self, products: Cube) -> Matrix:
+        """Return the coefficients of candidates, given sums of products of every two columns."""
+        steady = solve_normal_equations(products[:, :-1, :-1], products[:, :-1, -1], "ols")
+        return self._coefficients(steady)
 
     def _coefficients(self, steady: Matrix) -> Matrix:
         layout = fixed_mechanism(self.layout, "layout")
         return self._own_units(steady, shift=layout.centre[-1], scale=layout.scales[-1])
 
-    def contributions(self, data: Data, units: npt.NDArray[Any] | None = None) -> UnitSums:
-        """Refuse: noise in normal equations is not what coefficients are released with."""
-        raise MechanismError(
-            "least squares must be released by itself where units have coins, with keep below 1: it"
-            " is proved on average, and joins no session."
-        )
-
     def on_samples(
         self, data: Data, units: npt.NDArray[Any] | None, coins: CoinUnits
     ) -> LeastSquaresValue:
-        self._refuse_filling()
-        layout, rows = fixed_mechanism(self.layout, "layout"), self._complete(self.read(data.parts))
-        assert rows.y is not None
-        roots = np.sqrt(rows.weights)
+        columns, weights = self._weighted_columns(self.read(data.parts))
+        columns *= np.sqrt(weights)[:, None]
         return LeastSquaresValue.fit(
-            self._design(rows) * roots[:, None],
-            (rows.y - layout.centre[-1]) / layout.scales[-1] * roots,
+            columns[:, :-1],
+            columns[:, -1],
             keep=coins.keep,
             units=None if units is None else (units, coins.n_units),
             penalty=self._penalties,
@@ -170,13 +185,11 @@ class Ridge(OLS):
         weights = whole._complete(whole.read(data.parts)).weights
         return replace(whole, total_weight=float(weights.sum()))
 
-    def combine(self, sums: Matrix) -> Matrix:
-        penalties = self._penalties
-        products, width = sums.copy(), len(penalties) + 1
-        left, right = np.triu_indices(width)
-        share = sums[:, :1] / self.total_weight
-        products[:, (left == right) & (left < width - 1)] += share * penalties
-        return super(Ridge, self).combine(products)
+    def _fit(self, products: Cube) -> Matrix:
+        shares = products[:, 0, 0] / self.total_weight
+        return super(Ridge, self)._fit(
+            products + shares[:, None, None] * np.diag([*self._penalties, 0])
+        )
 
     @property
     def _penalties(self) -> Vector:
@@ -191,7 +204,7 @@ class Ridge(OLS):
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
-class MomentOLS(OLS):
+class MomentOLS(OLS, SumStatistic):
     """Least squares as a function of sums of products."""
 
     def prepare(self, data: Data) -> Self:
@@ -210,8 +223,7 @@ class MomentOLS(OLS):
 
     def contributions(self, data: Data, units: npt.NDArray[Any] | None = None) -> UnitSums:
         """Return the weighted products of two columns, but for the target's square."""
-        rows = self.read(data.parts)
-        products = self.features(rows)[:, :-1]
+        products = self._products(self.read(data.parts))[:, :-1]
         return UnitSums.of_rows(
             products,
             units=units,

@@ -18,9 +18,14 @@ import numpy.typing as npt
 from pacprivacy._checks import Integers, Matrix, Vector, as_told
 from pacprivacy._values import SURVEY
 from pacprivacy.errors import MechanismError
-from pacprivacy.mechanism import Columns, Data, Mechanism
+from pacprivacy.mechanism import Columns, Data
 from pacprivacy.statistics.binned import CountQuantiles
-from pacprivacy.statistics.joint_sums import JointSums, least_deviation, shaping_slopes
+from pacprivacy.statistics.joint_sums import (
+    JointStatistic,
+    JointSums,
+    least_deviation,
+    shaping_slopes,
+)
 from pacprivacy.statistics.official import OfficialTable
 from pacprivacy.statistics.quantiles import TableQuantiles
 from pacprivacy.statistics.regressions import OLS, MomentOLS, Ridge
@@ -41,7 +46,7 @@ class _Place:
 
 
 @dataclass(frozen=True, slots=True, eq=False)
-class Study(Mechanism, SumStatistic):
+class Study(JointStatistic):
     """Several statistics in one release, under one budget and on one sample of coins.
 
     Parameters
@@ -171,12 +176,10 @@ class Study(Mechanism, SumStatistic):
             )
         return replace(self, statistics=prepared, places=tuple(places))
 
-    def evaluate(self, parts: tuple[Any, ...], rng: np.random.Generator) -> Any:
-        """Refuse a pool: a study is a function of sums of coins."""
-        raise MechanismError(
-            "a study must have a coin for every unit; got a pool, as by default below 200 units "
-            "and for budgets besides membership. Use sample=pac.Coins(), or single releases."
-        )
+    def coin_obstacle(self) -> str | None:
+        """Return why there are no coins: some table fills gaps by means."""
+        obstacles = (each.coin_obstacle() for each in self.tables.values())
+        return next((obstacle for obstacle in obstacles if obstacle is not None), None)
 
     def contributions(self, data: Data, units: npt.NDArray[Any] | None = None) -> JointSums:
         """Return the contributions of every unit to all statistics."""

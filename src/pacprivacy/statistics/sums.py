@@ -11,18 +11,15 @@ import numpy.typing as npt
 from pacprivacy._checks import LARGEST_OUTPUT, Matrix, Vector
 from pacprivacy.errors import MechanismError
 from pacprivacy.mechanism import (
-    Batch,
     Columns,
     Condition,
     Data,
     fixed_mechanism,
     is_text_column,
     plain_level,
-    subset_sums,
 )
-from pacprivacy.sample import Pool
 from pacprivacy.statistics.declared import Declaration, DeclaredColumn, DeclaredKind
-from pacprivacy.statistics.formulas import MEAN, SUM, VARIANCE, Formula, sum_of_features
+from pacprivacy.statistics.formulas import MEAN, SUM, VARIANCE, Formula
 from pacprivacy.statistics.table import Statistic, StatisticLayout, StatisticRows
 from pacprivacy.statistics.unit_sums import (
     Sums,
@@ -37,63 +34,17 @@ from pacprivacy.statistics.unit_sums import (
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class SummedStatistic(Statistic, SumStatistic):
-    """A formula of named columns: all candidates are evaluated at once."""
+    """A formula of named columns."""
 
     formula: ClassVar[Formula]
     declared_kind: ClassVar[DeclaredKind]
-
-    def evaluate(self, parts: tuple[Any, ...], rng: np.random.Generator) -> Any:
-        """Return the numbers of one candidate."""
-        rows = self.read(parts)
-        return self.combine(
-            sum_of_features(lambda i: self.features(rows.take(i)), len(rows.weights))
-        )[0]
-
-    @property
-    def batch(self) -> Batch | None:
-        """All candidates at once, unless gaps are filled by the mean of each."""
-        return None if self.missing == "mean" else self._at_once
-
-    def _at_once(self, data: Data, pool: Pool) -> Matrix:
-        rows = self.read(data.parts)
-        width = self.features(rows.take(np.arange(1))).shape[1]
-        return self.combine(subset_sums(pool, lambda i: self.features(rows.take(i)), width))
-
-    def features(self, rows: StatisticRows) -> Matrix:
-        """Return what is summed, one line per row: shape (rows, moments * columns * cells)."""
-        X, centre = self._summed(rows), fixed_mechanism(self.layout, "layout").centre
-        weights = np.where(np.isnan(X), 0.0, rows.weights[:, None])
-        plain = np.nan_to_num(X - centre if self.formula.centred else X)
-        moments = [weights * moment for moment in self.formula.moments(plain)]
-        stacked = np.stack([weights, *moments] if self.formula.counted else moments, axis=1)
-        if not self.by:
-            return stacked.reshape(len(stacked), -1)
-        spread = np.zeros((*stacked.shape, self.n_cells))
-        inside = np.flatnonzero(rows.cells >= 0)
-        spread[inside, :, :, rows.cells[inside]] = stacked[inside]
-        return spread.reshape(len(stacked), -1)
 
     def _summed(self, rows: StatisticRows) -> Matrix:
         """Return the columns that the formula is of; NaN is a gap."""
         return rows.X
 
-    def combine(self, sums: Matrix) -> Matrix:
-        """Return the numbers of every candidate, given its sums."""
-        formula, centre = self.formula, fixed_mechanism(self.layout, "layout").centre
-        moments = sums.reshape(len(sums), -1, int(np.prod(self._shape, dtype=np.int64)))
-        if not formula.counted:
-            return formula.value(None, moments[:, 0])
-        number = moments[:, 0]
-        empty = number <= formula.least
-        number = np.where(empty, formula.least + 1.0, number)
-        values = formula.value(number, *(moments[:, i] for i in range(1, moments.shape[1])))
-        return self._nobody(empty, formula.restore(values, np.repeat(centre, self.n_cells), 1.0))
-
-    # --- sums over units ----------------------------------------------------------------------
-
     def contributions(self, data: Data, units: npt.NDArray[Any] | None = None) -> UnitSums:
         """Return the contribution of every unit to the sums of every group."""
-        self._refuse_filling()
         rows, layout = self.read(data.parts), fixed_mechanism(self.layout, "layout")
         X = self._summed(rows)
         centre = np.zeros(X.shape[1])

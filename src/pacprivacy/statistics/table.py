@@ -193,14 +193,6 @@ class Statistic(Mechanism):
         """Return why it is not released with coins: gaps are filled by means."""
         return FILLED_GAPS if self.missing == "mean" else None
 
-    def _refuse_filling(self) -> None:
-        """Refuse gaps that are filled by means: one unit changes the entries of others."""
-        if self.missing == "mean":
-            raise MechanismError(
-                "missing must be 'drop', 'category' or 'error' where every unit has a coin; got "
-                "'mean'. Use a pool (pac.Balanced), or drop gaps."
-            )
-
     # --- reading ------------------------------------------------------------------------------
 
     def reading_by_entry(self) -> Self:
@@ -518,14 +510,16 @@ class Statistic(Mechanism):
             axes, numbers = axes[1:], numbers[0]
         return label_statistic(numbers, axes)
 
-    def _nobody(self, empty: npt.NDArray[np.bool_], values: Matrix) -> Matrix:
+    def check_empty(self, values: Matrix) -> Matrix:
         """Fill what is empty in some candidate, or refuse it and say what to do."""
-        if not empty.any():
-            return values
+        empty = np.isnan(values)
         if self.fill is not None:
             return np.where(empty, self.fill, values)
+        if not empty.any():
+            return values
         labels = [" / ".join(label) for label in product(*self.axes)]
-        wrong = [labels[i] for i in np.flatnonzero(empty.reshape(-1, len(labels)).any(axis=0))]
+        by_label = empty.reshape(len(empty), len(labels), -1).any(axis=(0, 2))
+        wrong = [labels[i] for i in np.flatnonzero(by_label)]
         raise MechanismError(
             f"{self.kind} must have rows enough in every candidate; got candidates with none or "
             f"too few in {len(wrong)} of {len(labels)} cells: {shorten(wrong)}. Merge rare levels, "

@@ -7,18 +7,20 @@ adds to a cell is one *entry*; a unit of several rows has at most one entry in e
 
 from __future__ import annotations
 
-from abc import ABC, abstractmethod
+from abc import abstractmethod
 from collections.abc import Callable, Iterator
 from dataclasses import dataclass, field, replace
 from typing import Any, ClassVar, Final, Self
 
 import numpy as np
 import numpy.typing as npt
+import scipy
 
 from pacprivacy._checks import LARGEST_OUTPUT, Integers, Matrix, Vector
 from pacprivacy._rounding import power_of_two
 from pacprivacy.errors import MechanismError
-from pacprivacy.mechanism import Data
+from pacprivacy.mechanism import Batch, Data, Mechanism, Parts, Value, subset_sums
+from pacprivacy.sample import Pool
 from pacprivacy.statistics.declared import Declaration
 from pacprivacy.statistics.formulas import Formula
 
@@ -126,6 +128,11 @@ class UnitSums:
         """Number of units that add something to every cell."""
         return np.diff(self.starts)
 
+    @property
+    def tables(self) -> tuple[UnitSums, ...]:
+        """The sums of each table; several are in one cell where a release has them together."""
+        return (self,)
+
     def chunks(self) -> Iterator[tuple[int, slice]]:
         """Yield cells and slices of their entries, in bounded pieces."""
         rows = max(64, _NUMBERS_AT_ONCE // max(1, self.block))
@@ -168,6 +175,18 @@ class UnitSums:
                 self.values[entries]
             )
         return total
+
+    def lines_of_rows(self) -> Callable[[Integers], Matrix]:
+        """Return a function from numbers of units to what they add to all sums, one a line."""
+        if self.units is None:
+            return lambda rows: self.values[rows]
+        cells = np.repeat(np.arange(self.n_cells), self.entries_per_cell)
+        columns = cells[:, None] * self.block + np.arange(self.block)
+        lines = scipy.sparse.csr_array(
+            (self.values.ravel(), (np.repeat(self.units, self.block), columns.ravel())),
+            shape=(self.n_units, self.n_cells * self.block),
+        )
+        return lambda rows: lines[rows].toarray()
 
     @classmethod
     def of_rows(
@@ -274,7 +293,7 @@ class Sums:
     sizes: Vector | None = field(default=None, repr=False)
 
 
-class SumStatistic(ABC):
+class SumStatistic(Mechanism):
     """A statistic that is a function of sums over units.
 
     A subclass defines the contributions of units and the value of the sums. The value may be
@@ -291,8 +310,37 @@ class SumStatistic(ABC):
     @abstractmethod
     def value(self, sums: Sums, keep: float = 1.0) -> Vector:
         """Return the numbers that are released, given sums over units kept with probability
-        ``keep``. Defined for *all* sums; empty cells have a declared value.
+        ``keep``. Defined for *all* sums; empty cells have a declared value, or are NaN.
         """  # noqa: D205
+
+    def evaluate(self, parts: Parts, rng: np.random.Generator) -> Value:
+        """Return the value for one candidate of a pool."""
+        data = Data(parts=parts, n_rows=len(parts[0]), single=len(parts) == 1)
+        numbers = self.value(self.contributions(data).total())
+        return self.shaped(self.check_empty(numbers[None])[0], data)
+
+    @property
+    def batch(self) -> Batch | None:
+        """All candidates at once, unless what a row adds depends on others."""
+        return None if self.coin_obstacle() is not None else self._evaluate_pool
+
+    def _evaluate_pool(self, data: Data, pool: Pool) -> Matrix:
+        sums = self.contributions(data)
+        lines, shape = sums.lines_of_rows(), (-1, sums.n_cells, sums.block)
+        totals = subset_sums(pool, lines, sums.n_cells * sums.block).reshape(shape)
+        return self.check_empty(
+            np.stack([self.value(Sums(values=each, centre=sums.centre)) for each in totals])
+        )
+
+    def check_empty(self, values: Matrix) -> Matrix:
+        """Refuse candidates, one a line, in which a number has too few rows."""
+        wrong = int(np.isnan(values).any(axis=0).sum())
+        if wrong:
+            raise MechanismError(
+                f"{self.name} must see rows enough in every subset; got subsets with too few for "
+                f"{wrong} numbers. Use more records or a pool of larger subsets."
+            )
+        return values
 
     def arrange(self, per_cell: Matrix) -> Vector:
         """Return figures of every cell, shape (n_cells, outputs), in the order of the value."""

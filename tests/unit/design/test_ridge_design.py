@@ -8,7 +8,6 @@ from sklearn.linear_model import Ridge
 
 import pacprivacy as pac
 from pacprivacy.design import (
-    JointRidge,
     LinearTransform,
     OrthogonalRidge,
     RidgePenalty,
@@ -108,15 +107,6 @@ def test_penalties_by_hand() -> None:
     noise_var = ((target - Z @ signal) ** 2).sum() / (len(Z) - 4)
     found = ridge_penalty_per_coordinate(RidgePenalty(), Z, target)
     np.testing.assert_allclose(found, noise_var / signal**2, rtol=1e-9)
-    joint = ridge_penalty_per_coordinate(RidgePenalty(), Z, target, joint=True)
-    np.testing.assert_allclose(joint, noise_var / np.mean(signal**2), rtol=1e-9)
-    np.testing.assert_array_equal(
-        ridge_penalty_per_coordinate(3.0, Z, target, joint=True), [3.0] * 3
-    )
-    np.testing.assert_allclose(
-        ridge_penalty_per_coordinate(RidgePenalty(snr=4.0, mi_nats=0.5), Z, target, joint=True),
-        4 / 4,
-    )
 
 
 def test_penalties_are_refused_in_words() -> None:
@@ -129,8 +119,6 @@ def test_penalties_are_refused_in_words() -> None:
         RidgePenalty(snr=-1.0)
     with pytest.raises(BudgetError, match="mi_nats must be a positive finite number"):
         RidgePenalty(mi_nats=0.0)
-    with pytest.raises(MechanismError, match="snr must be above 0 for a joint"):
-        ridge_penalty_per_coordinate(RidgePenalty(), Z, np.zeros(len(Z)), joint=True)
 
 
 # --- mechanisms -------------------------------------------------------------------------------
@@ -139,15 +127,14 @@ MECHANISMS = [
     OrthogonalRidge(),
     OrthogonalRidge(penalty=RidgePenalty(mi_nats=1 / 8), transform="whitening"),
     OrthogonalRidge(penalty=0.7),
-    JointRidge(),
-    JointRidge(penalty=RidgePenalty(mi_nats=1 / 8, snr=0.3)),
+    OrthogonalRidge(penalty=RidgePenalty(mi_nats=1 / 8, snr=0.3)),
 ]
 
 
 @pytest.mark.parametrize("mechanism", MECHANISMS, ids=repr)
 @pytest.mark.parametrize("strategy", [Balanced(n_subsets=16), Poisson(n_subsets=16)])
 def test_batch_equals_the_loop_over_subsets(
-    mechanism: OrthogonalRidge | JointRidge, strategy: Balanced | Poisson
+    mechanism: OrthogonalRidge, strategy: Balanced | Poisson
 ) -> None:
     data = coerce_data(correlated())
     fixed = mechanism.prepare(data)
@@ -163,34 +150,9 @@ def test_batch_with_units_of_several_rows() -> None:
     data = coerce_data(correlated())
     units = np.repeat(np.arange(80), 3)
     pool = Balanced(n_subsets=8).draw(240, rng=2, units=units)
-    fixed = JointRidge().prepare(data)
+    fixed = OrthogonalRidge().prepare(data)
     loop = [fixed.evaluate(data.take(pool.rows(k)), np.random.default_rng(0)) for k in range(8)]
     np.testing.assert_allclose(fixed.batch(data, pool), loop, rtol=1e-9)
-
-
-@pytest.mark.parametrize("at_once", [1, 3, 10**9])
-def test_joint_solve_does_not_depend_on_its_blocks(
-    at_once: int, monkeypatch: pytest.MonkeyPatch
-) -> None:
-    from pacprivacy.design import ridge
-
-    data = coerce_data(correlated())
-    pool = Balanced(n_subsets=10).draw(240, rng=3)
-    fixed = JointRidge().prepare(data)
-    whole = fixed.batch(data, pool)
-    monkeypatch.setattr(ridge, "_SOLVE_NUMBERS", 2 * 9 * at_once)
-    np.testing.assert_array_equal(fixed.batch(data, pool), whole)
-
-
-def test_joint_ridge_is_scikit_learns_on_the_whole_universe() -> None:
-    X, y = correlated()
-    data = coerce_data((X, y))
-    fixed = JointRidge(penalty=12.0).prepare(data)
-    value = fixed.finish(fixed.evaluate(data.parts, np.random.default_rng(0)))
-    Z = fit_standard_transform(X).apply(X)
-    model = Ridge(alpha=12.0).fit(Z, y)
-    predicted = X @ value["coef"] + value["intercept"]
-    np.testing.assert_allclose(predicted, model.predict(Z), rtol=1e-10)
 
 
 def test_orthogonal_ridge_is_one_ridge_for_each_coordinate() -> None:
@@ -267,12 +229,10 @@ def test_mechanisms_are_refused_in_words() -> None:
     X, y = correlated()
     with pytest.raises(MechanismError, match="transform must be 'ica'"):
         OrthogonalRidge(transform="pca")  # type: ignore[arg-type]
-    with pytest.raises(MechanismError, match="transform must be 'standard'"):
-        JointRidge(transform="ica")  # type: ignore[arg-type]
     with pytest.raises(MechanismError, match="frame must be fixed"):
-        JointRidge().evaluate((X, y), np.random.default_rng(0))
+        OrthogonalRidge().evaluate((X, y), np.random.default_rng(0))
     with pytest.raises(MechanismError, match="target of numbers"):
-        JointRidge().prepare(coerce_data((X, np.where(y > 7, "high", "low"))))
+        OrthogonalRidge().prepare(coerce_data((X, np.where(y > 7, "high", "low"))))
     with pytest.raises(MechanismError, match="coordinates that are not zero on every record"):
         OrthogonalRidge(
             transform=LinearTransform(mean=np.zeros(3), matrix=np.zeros((3, 1)), description="0")
@@ -283,25 +243,17 @@ def test_mechanisms_are_refused_in_words() -> None:
     fixed = OrthogonalRidge(penalty=0.0, transform=zeros).prepare(coerce_data((sparse, y[:20])))
     with pytest.raises(MechanismError, match="penalty must be above 0 where a subset"):
         fixed.evaluate((sparse[1:], y[1:20]), np.random.default_rng(0))
-    fixed = JointRidge(
-        penalty=0.0,
-        transform=LinearTransform(mean=np.zeros(2), matrix=np.eye(2), description="as it is"),
-    ).prepare(coerce_data((np.ones((6, 2)), y[:6])))
-    with pytest.raises(MechanismError, match="collinear"):
-        fixed.evaluate((np.ones((4, 2)), y[:4]), np.random.default_rng(0))
 
 
 # --- the estimator ----------------------------------------------------------------------------
 
 
-@pytest.mark.parametrize("form", ["orthogonal", "joint"])
 @pytest.mark.parametrize("penalty", ["conscious", "post-hoc", 2.0])
-def test_private_ridge_fits_and_predicts(form: str, penalty: str | float) -> None:
+def test_private_ridge_fits_and_predicts(penalty: str | float) -> None:
     X, y = correlated()
     model = PrivateRidge(
         penalty,  # type: ignore[arg-type]
         budget=pac.Information(0.5),
-        form=form,  # type: ignore[arg-type]
         rule="waterfill",
         n_subsets=16,
         random_state=0,
@@ -321,33 +273,29 @@ def test_private_ridge_chooses_its_penalty_by_the_budget() -> None:
     assert both._mechanism(None) == OrthogonalRidge(penalty=RidgePenalty(mi_nats=0.25))
     with pytest.raises(MechanismError, match="alpha must be"):
         PrivateRidge("best").fit(*correlated())  # type: ignore[arg-type]
-    with pytest.raises(MechanismError, match="form must be"):
-        PrivateRidge(form="both").fit(*correlated())  # type: ignore[arg-type]
 
 
 @pytest.mark.claim("C-13")
-@pytest.mark.parametrize("form", ["orthogonal", "joint"])
-def test_with_coins_a_ridge_is_fitted_at_once_and_is_the_same_on_all_records(form: str) -> None:
+def test_with_coins_a_ridge_is_fitted_at_once_and_is_the_same_on_all_records() -> None:
     X, y = correlated(600)
-    kind = OrthogonalRidge if form == "orthogonal" else JointRidge
     data = coerce_data((X, y))
-    ridge = kind(penalty=40.0).prepare(data)
+    ridge = OrthogonalRidge(penalty=40.0).prepare(data)
     plain = ridge.finish(ridge.evaluate((X, y), np.random.default_rng(0)))
     coins = CoinUnits(n_units=600, unit="record", keep=0.9, clip="auto", seed=0)
     value = ridge.on_samples(data, None, coins)
     np.testing.assert_allclose(value.on_all[:-1], plain["coef"], rtol=1e-8)
     np.testing.assert_allclose(value.on_all[-1], plain["intercept"], rtol=1e-8)
     options = {"budget": "membership<=0.8", "sample": pac.Coins(), "simulate": True}
-    model = PrivateRidge(40.0, form=form, random_state=0, **options).fit(X, y)
+    model = PrivateRidge(40.0, random_state=0, **options).fit(X, y)
     error = model.release_.std_error["coef"]
     assert (np.abs(model.coef_ - plain["coef"]) < 5 * error).all()
     assert model.certificate_.sampling == "average"
-    facts = PrivateRidge(40.0, form=form, universe_facts=True, **options).fit(X, y)
+    facts = PrivateRidge(40.0, universe_facts=True, **options).fit(X, y)
     assert "mean of the target over all records" in facts.certificate_.published
 
 
 def test_a_coordinate_without_signal_is_left_out_with_coins() -> None:
     X, y = correlated(600)
     X = np.column_stack([X, np.zeros(600)])
-    model = PrivateRidge("post-hoc", form="orthogonal", sample=pac.Coins(), simulate=True)
+    model = PrivateRidge("post-hoc", sample=pac.Coins(), simulate=True)
     assert model.fit(X, y).coef_[-1] == 0

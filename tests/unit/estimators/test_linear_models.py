@@ -134,13 +134,13 @@ def test_gaps_are_refused_before_anything_is_spent() -> None:
 def test_ridge_has_coins_unless_a_pool_is_wanted() -> None:
     y = Z @ [1.0, -2.0, 0.0] + RNG.normal(size=N)
     for alpha in ("conscious", 1.0):
-        model = pac.PrivateRidge(alpha, form="joint", **SEEDED).fit(Z, y, units=np.arange(N) // 2)
+        model = pac.PrivateRidge(alpha, **SEEDED).fit(Z, y, units=np.arange(N) // 2)
         assert model.certificate_.sampling == "average"
         assert model.certificate_.n_units == N // 2
         np.testing.assert_allclose(model.coef_, [1.0, -2.0, 0.0], atol=0.3)
     few = pac.PrivateRidge("post-hoc", **SEEDED).fit(Z[:60], y[:60])
     assert few.certificate_.sampling == "pool"
-    pooled = pac.PrivateRidge(form="joint", n_subsets=16, **SEEDED).fit(Z, y)
+    pooled = pac.PrivateRidge(n_subsets=16, **SEEDED).fit(Z, y)
     assert pooled.certificate_.sampling == "pool"
 
 

@@ -221,7 +221,9 @@ def test_what_shows_of_all_records_is_listed() -> None:
     assert "centres of columns" in mean
     assert "without noise" not in mean
     assert "columns of one value" in published(pac.stats.mean(["x", "one"]))
-    assert "groups of fewer than 10 units" in published(pac.stats.sum("x", by="g"))
+    by_group = pac.stats.sum("x", by="g")
+    for statistic in (by_group, pac.Study({"a": by_group}), pac.stats.official(by_group)):
+        assert "groups of fewer than 10 units" in published(statistic)
     count = published(pac.stats.count(), None)
     assert "centres" not in count
     assert "not clipped" in count

@@ -10,7 +10,7 @@ import pytest
 from sklearn.linear_model import Ridge
 
 import pacprivacy as pac
-from pacprivacy.design import JointRidge, OrthogonalRidge
+from pacprivacy.design import OrthogonalRidge
 from pacprivacy.errors import PoolError
 from pacprivacy.mechanism import as_mechanism, coerce_data
 from pacprivacy.sample import Balanced, Coins, named_pool_units
@@ -61,7 +61,6 @@ def reason(
         (S.median("pay", by="region"), TABLE),
         (S.ols("pay", ["age", "region"]), TABLE),
         (S.ridge("pay", ["age", "region"]), TABLE),
-        (JointRidge(), (AGES[:, None], AGES)),
         (OrthogonalRidge(), (AGES[:, None], AGES)),
         (S.logistic("region", ["age"]), TABLE),
         (S.poisson("age", ["pay"]), TABLE),

@@ -205,6 +205,8 @@ NAMES = [f"José {i}" if i < 40 else f"Ann {i}" for i in range(300)]
     [
         (list(range(300)), [*PADDED, "A01"], "texts such as 007 for numbers such as 7"),
         (PADDED, [*range(300), 1000], "numbers such as 7 for texts such as 007"),
+        ([f"{i:3d}" for i in range(300)], [*range(300)], "numbers such as 7 for texts"),
+        ([f"{i:<3d}" for i in range(300)], [*range(300)], "numbers such as 7 for texts"),
         ([*PADDED, "A01"], ["A01", *range(300)], "numbers such as 7 for texts such as 007"),
         ([7.5, *range(300)], ["7.50", *map(str, range(299)), "+299"], "texts such as 007"),
         (NAMES, [n.encode().decode("cp1252") for n in NAMES], "letters in another encoding"),
@@ -228,6 +230,20 @@ def test_ids_that_are_read_otherwise_are_refused(
     assert Ledger(path).balance("d", "default") == spent
     with pac.Session.resume(_clinic([*first, "new", "00x", "Zoë"]), ledger=path, dataset="d") as s:
         s.sql("SELECT count(*) AS n FROM people", share=0.3)
+
+
+@pytest.mark.parametrize("kind", [np.float64, np.float32, object])
+def test_ids_that_a_float_would_round_are_refused(kind: Any) -> None:
+    """Whole numbers with a gap become floats in a frame: most would be others, with a new clock."""
+    ids = np.arange(300.0).astype(kind)
+    ids[-1] = float(2**24 if kind is np.float32 else 2**53)
+    people = pd.DataFrame({"id": ids, "x": np.arange(300.0)})
+    with pytest.raises(PoolError, match="floats would round"):
+        pac.Session(people, budget=TOTAL, sample=pac.Coins(), units="id")
+    tables = pac.Tables({"people": people.astype({"id": float})}, unit="people.id")
+    if kind is not np.float32:
+        with pytest.raises(PoolError, match="floats would round"):
+            pac.Session(tables, budget=TOTAL)
 
 
 def test_two_spellings_in_one_table_are_two_people(tmp_path: Path) -> None:

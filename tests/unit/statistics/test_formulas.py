@@ -25,21 +25,6 @@ WANTED = {
         formulas.covariance_formula(1),
         np.cov(REPEATED, rowvar=False)[np.triu_indices(3)],
     ),
-    "least squares": (
-        formulas.LEAST_SQUARES,
-        np.linalg.lstsq(REPEATED[:, :2], REPEATED[:, 2], rcond=None)[0],
-    ),
-    "histogram": (
-        formulas.histogram_formula(((98.0, 100.0, 102.0), (-9.0, 0.0, 9.0), (0.0, 0.5, 1.0))),
-        np.concatenate(
-            [
-                np.histogram(column, edges)[0]
-                for column, edges in zip(
-                    REPEATED.T, ([98, 100, 102], [-9, 0, 9], [0, 0.5, 1]), strict=True
-                )
-            ]
-        ),
-    ),
 }
 
 
@@ -81,10 +66,3 @@ def test_arrays_tables_and_declared_ranges_share_a_formula() -> None:
     assert statistics.Mean().formula is statistics.TableMean.formula is declared.FORMULAS["mean"]
     assert statistics.TableSum.formula is declared.FORMULAS["sum"]
     assert statistics.TableCount.formula is declared.FORMULAS["count"]
-
-
-def test_sums_do_not_depend_on_blocks(monkeypatch: pytest.MonkeyPatch) -> None:
-    whole = formulas.sum_of_features(lambda rows: X[rows], len(X))
-    monkeypatch.setattr(formulas, "_ROWS_AT_ONCE", 7)
-    np.testing.assert_allclose(formulas.sum_of_features(lambda rows: X[rows], len(X)), whole)
-    assert formulas.sum_of_features(lambda rows: X[rows], 0).tolist() == [[0.0] * 3]

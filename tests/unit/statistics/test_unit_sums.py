@@ -161,10 +161,17 @@ def test_centres_are_coarse() -> None:
 
 
 def test_gaps_filled_by_the_mean_are_for_pools() -> None:
-    data = coerce_data(FRAME)
-    mean = pac.stats.mean("b", missing="mean").prepare(data)
-    with pytest.raises(MechanismError, match="missing must be 'drop', 'category' or 'error'"):
-        mean.contributions(data)
+    table = pd.DataFrame({"x": np.arange(400.0), "y": ["a", "b"] * 200, "w": 1.0})
+    for statistic, reason in (
+        (pac.stats.mean("x", missing="mean"), "gaps are filled by means"),
+        (pac.stats.median("x", missing="mean"), "gaps are filled by means"),
+        (pac.stats.ols("x", "w", missing="mean"), "gaps are filled by means"),
+        (pac.Study(pac.stats.mean("x", missing="mean")), "gaps are filled by means"),
+        (pac.stats.logistic("y", "x", weights="w"), "rows are weighted or grouped"),
+        (pac.stats.logistic("y", "x", by="w"), "rows are weighted or grouped"),
+    ):
+        with pytest.raises(MechanismError, match=f"must be a pool where {reason}"):
+            pac.privatize(statistic, table, "membership<=0.6", sample=pac.Coins())
 
 
 def test_what_cannot_be_summed_is_refused() -> None:
