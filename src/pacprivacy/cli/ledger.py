@@ -26,16 +26,10 @@ from pacprivacy.reporting import LedgerAccount, render_ledger_page
 
 KIND_NAMES: Final = {
     "mi_nats": "information (nats)",
-    "success_increment": "membership increment",
+    "success_increment": "membership, pools",
     "mu_squared": "membership, coins",
     "epsilon": "DP epsilon",
     "delta": "DP delta",
-}
-SHARE_NAMES: Final = {
-    "mi_nats": "information",
-    "success_increment": "membership, pools",
-    "mu_squared": "membership, coins",
-    "epsilon": "differential privacy",
 }
 _SIGNS: Final = {"reserve": 1.0, "cancel": -1.0}
 NEXT: Final = """\
@@ -258,8 +252,8 @@ def ledger_accounts(
             months=_months(balance, kind, limit, entries),
         )
         for balance in balances
-        for kind, name in SHARE_NAMES.items()
-        if (limit := getattr(balance.limits, kind)) is not None
+        for kind, name in KIND_NAMES.items()
+        if kind != "delta" and (limit := getattr(balance.limits, kind)) is not None
     )
 
 

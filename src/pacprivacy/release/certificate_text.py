@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import math
-from collections.abc import Sequence
+from collections.abc import Iterable, Sequence
 from typing import TYPE_CHECKING, Final, TypeAlias
 
 from pacprivacy._certificates import readings_text
@@ -11,7 +11,7 @@ from pacprivacy._rounding import at_least, at_most, failure_text, percent_at_mos
 from pacprivacy._values import certificate_page, times_in_100
 from pacprivacy.adversary import FALSE_POSITIVES, SideKnowledge
 from pacprivacy.sample import Pool
-from pacprivacy.theory import Estimate, success_at
+from pacprivacy.theory import Estimate
 
 if TYPE_CHECKING:
     from pacprivacy.release.certificate import Certificate
@@ -136,15 +136,17 @@ def budget_text(cert: Certificate) -> str:
     return f"{' and '.join(parts)}, over the whole session"
 
 
-def _advantage_text(cert: PoolCertificate) -> str:
-    advantage, prior = cert.advantage, cert.prior
-    shown = at_most(advantage, decimals=4)
-    return (
-        f"at most {shown}, twice what success is above 50 %, for whoever is shown the release and "
-        f"a {cert.unit} that was used or not with equal odds. The pool's own prior is "
-        f"{100 * prior:.4g} %: there success is at most "
-        f"{percent_at_most(success_at(advantage, prior))} %; at any prior p at most "
-        f"max(p, 1-p) + min(p, 1-p) x {shown}"
+def advantage_text(cert: Certificate) -> str:
+    """Return the bound on the advantage, in words."""
+    return f"at most {at_most(cert.advantage, decimals=4)}, twice what success is above 50 %"
+
+
+def false_alarms_text(hits: Iterable[tuple[float, float]]) -> str:
+    """Return how many used units are flagged, for each rate of false alarms."""
+    return "; ".join(
+        f"1 in {round(1 / rate):,} of those left out flagged: at most {percent_at_most(most)} % of "
+        f"those used"
+        for rate, most in hits
     )
 
 
@@ -161,16 +163,11 @@ def trade_off_text_rows(cert: PoolCertificate) -> list[tuple[float, float, float
 
 def _trade_off_text(cert: PoolCertificate) -> str:
     rows = trade_off_text_rows(cert)
-    rates, simple, drawn = (
-        ", ".join("-" if value is None else percent_at_most(value) for value in column)
-        for column in zip(*rows, strict=True)
-    )
-    rates = ", ".join(f"{100 * rate:.3g}" for rate, _, _ in rows)
-    text = f"at {rates} % false positives at most {simple} % true ones, for every unit "
-    text += "(false positives plus advantage)"
+    text = false_alarms_text((rate, most) for rate, most, _ in rows)
     if cert.trade_off:
+        worst = ", ".join("-" if most is None else percent_at_most(most) for _, _, most in rows)
         draws = cert.trade_off[0].n_draws
-        text += f"; {drawn} % for the unit placed worst (likelihood ratios, {draws} draws)"
+        text += f"; {worst} % for the unit placed worst (likelihood ratios, {draws} draws)"
     return text
 
 
@@ -182,8 +179,12 @@ def _proved_rows(cert: PoolCertificate) -> Rows:
         rows.append(("", f"mean over units {_percent(mean)}"))
     if cert.advantage < 1:
         doubt = "by simulation, not by proof: " * (cert.kind == "empirical")
-        rows.append(("Advantage", doubt + _advantage_text(cert)))
-        rows.append(("Trade-off", doubt + _trade_off_text(cert)))
+        there = (
+            f"at the pool's own prior of {100 * cert.prior:.4g} % success is at most "
+            f"{percent_at_most(cert.success_at(cert.prior))} %"
+        )
+        rows.append(("Advantage", f"{doubt}{advantage_text(cert)}; {there}"))
+        rows.append(("False alarms", doubt + _trade_off_text(cert)))
     guesses = ", ".join(
         f"prior {100 * float(prior):.4g} % -> {percent_at_most(success)} %"
         for prior, success in sorted(cert.any_inference.items(), reverse=True)

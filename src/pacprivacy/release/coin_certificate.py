@@ -43,7 +43,9 @@ from pacprivacy.release.certificate import (
 )
 from pacprivacy.release.certificate_text import (
     Rows,
+    advantage_text,
     budget_text,
+    false_alarms_text,
     plural_text,
     studied_text,
     who_text,
@@ -101,9 +103,11 @@ class OddsCertificate(Certificate):
     def _risk_rows(self) -> Rows:
         """Return names and texts of what attackers reach."""
 
-    @abstractmethod
     def _noise_text(self) -> str:
-        """Return the noise in a few words."""
+        if self.noise.n_directions == 0:
+            return f"none: no {self.unit} adds anything"
+        known = "" if NO_INTERVALS in self.notes else "; its size is part of every standard error"
+        return f"normal, in whole numbers, in {self.noise.n_directions} directions{known}"
 
     @property
     def _proof_text(self) -> str:
@@ -133,12 +137,8 @@ class OddsCertificate(Certificate):
         ]
 
     def _hits_row(self) -> tuple[str, str]:
-        shares = (
-            f"1 in {round(1 / float(rate)):,} of those left out flagged: at most "
-            f"{percent_at_most(self.hits[rate])} % of those used"
-            for rate in sorted(self.hits, key=float, reverse=True)
-        )
-        return "False alarms", "; ".join(shares)
+        rates = sorted(self.hits, key=float, reverse=True)
+        return "False alarms", false_alarms_text((float(rate), self.hits[rate]) for rate in rates)
 
     def _dp_row(self) -> tuple[str, str]:
         readings = readings_text(min(1.0, self.promised_success))
@@ -243,7 +243,7 @@ class CoinCertificate(OddsCertificate):
         return f"everybody, whatever they know of the other {self.units}"
 
     def _risk_rows(self) -> Rows:
-        advantage, units = at_most(self.advantage, decimals=4), self.units
+        units = self.units
         groups = "; ".join(
             f"{size} together: at most {times_in_100(self.groups[size])}" for size in self.groups
         )
@@ -251,7 +251,7 @@ class CoinCertificate(OddsCertificate):
         if self.sampling == "everybody":
             grouped = f"several {units}, compared with a release without all of them"
         return [
-            ("Advantage", f"at most {advantage}, twice what success is above 50 %"),
+            ("Advantage", advantage_text(self)),
             self._hits_row(),
             ("Groups", f"{grouped}. {groups}"),
             *self._presence_rows(),
@@ -271,15 +271,6 @@ class CoinCertificate(OddsCertificate):
             return super(CoinCertificate, self)._odds_rows()
         number = "" if self.n_units is None else f"{self.n_units:,} "
         return [("Sample", f"everybody: all {number}{self.units} were used")]
-
-    def _noise_text(self) -> str:
-        if self.noise.n_directions == 0:
-            return f"none: no {self.unit} adds anything"
-        return (
-            f"normal, in whole numbers, in {self.noise.n_directions} directions, shaped to what "
-            f"one {self.unit} can change"
-            + ("" if NO_INTERVALS in self.notes else "; its size is part of every standard error")
-        )
 
 
 Certificate.KINDS["coins"] = Certificate.KINDS["everybody"] = CoinCertificate
@@ -329,10 +320,9 @@ class AverageCertificate(OddsCertificate):
         )
 
     def _risk_rows(self) -> Rows:
-        advantage = at_most(self.advantage, decimals=4)
         large = percent_at_most(self.moves[f"{LARGE_MOVE:g}"])
         return [
-            ("Advantage", f"at most {advantage} on average, twice what success is above 50 %"),
+            ("Advantage", f"on average {advantage_text(self)}"),
             (
                 "Large changes",
                 f"whoever knows all other coins may do better on some of them: a {self.unit} "
@@ -342,12 +332,6 @@ class AverageCertificate(OddsCertificate):
             self._hits_row(),
             self._dp_row(),
         ]
-
-    def _noise_text(self) -> str:
-        return (
-            f"normal, in whole numbers, in {self.noise.n_directions} directions; its size is part "
-            f"of every standard error"
-        )
 
     def check(self) -> None:
         """Refuse a file without the chance of a large change, or a number of units."""

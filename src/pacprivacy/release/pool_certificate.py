@@ -94,7 +94,7 @@ class PoolCertificate(Certificate):
     OPTIONAL: ClassVar[tuple[str, ...]] = ("divergences", "trade_off")
     SHORT: ClassVar[tuple[str, ...]] = ("Kind", "Asked", "Membership", "Mechanism", "Noise", "Pool")
     PROVED: ClassVar[tuple[str, ...]] = (
-        *("Membership", "Advantage", "Trade-off", "Any inference", "Information"),
+        *("Membership", "Advantage", "False alarms", "Any inference", "Information"),
         *("Other distances", "Side knowledge"),
     )
 

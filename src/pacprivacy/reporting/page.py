@@ -13,6 +13,7 @@ import math
 import textwrap
 import time
 import warnings
+from collections import defaultdict
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass
 from functools import cache
@@ -224,7 +225,7 @@ def render_page(data: ReportData, *, officer: bool = False) -> str:
         published=list(cert.published),
         told_out=TOLD_OUT,
         proof_rows=provenance_rows(cert),
-        **({} if officer else _pictures(data, kind)),
+        charts=defaultdict(str) if officer or not can_draw() else _draw_pictures(data, kind),
     )
     return page
 
@@ -287,33 +288,27 @@ def _table_picture(table: NamedTable) -> tuple[str, str]:
     return table.name, _values_picture(shown, layout) if shown else ""
 
 
-def _pictures(data: ReportData, kind: PageKind) -> dict[str, Any]:
-    names = ("odds", "trade_off_chart", "session_chart")
-    blank: dict[str, Any] = dict.fromkeys((*names, "values_chart", "audit_chart"), "")
-    blank["table_charts"] = []
-    return blank | _draw_pictures(data, kind) if can_draw() else blank
-
-
 @styled
-def _draw_pictures(data: ReportData, kind: PageKind) -> dict[str, Any]:
+def _draw_pictures(data: ReportData, kind: PageKind) -> defaultdict[str, Any]:
+    """Return the pictures of a page by name, and an empty text for those that it does not have."""
     cert = data.certificate
-    pictures: dict[str, Any] = {}
+    pictures: defaultdict[str, Any] = defaultdict(str)
     room = "Room between a blind guess and the promise"
     pictures["odds"] = _picture(room, 0.95, charts.chart_odds, 0.5, cert.promised_success)
     if data.tables:
-        pictures["table_charts"] = [_table_picture(table) for table in data.tables]
+        pictures["tables"] = [_table_picture(table) for table in data.tables]
     elif data.values:
-        pictures["values_chart"] = _values_picture(data.values, data.layout)
+        pictures["values"] = _values_picture(data.values, data.layout)
     if cert.advantage < 1:
-        pictures["trade_off_chart"] = _picture(
+        pictures["trade_off"] = _picture(
             "Hits and false alarms", 3.0, charts.chart_trade_off, kind.line, kind.marks, width=4.6
         )
     if (session := data.session_figures) is not None:
         title = "What the session has spent"
-        pictures["session_chart"] = _picture(title, 3.2, charts.chart_session, session)
+        pictures["session"] = _picture(title, 3.2, charts.chart_session, session)
     if data.audit:
         title, height = "Attacks against the promise", 0.8 + 0.7 * len(data.audit)
-        pictures["audit_chart"] = _picture(title, height, charts.chart_audit, data.audit)
+        pictures["audit"] = _picture(title, height, charts.chart_audit, data.audit)
     return pictures
 
 
