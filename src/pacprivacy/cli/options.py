@@ -316,13 +316,42 @@ class StudyOptions:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class AccountOptions:
-    """The session that a release belongs to; as typed, options of a verb each."""
+    """The budget of a release, and the session that it belongs to; as typed."""
 
+    budget: str | None = option(
+        "TEXT", '"membership<=0.6", "mi<=1/64", "epsilon<=1", or several joined with "&".'
+    )
+    share: str | None = option(
+        "PART", 'Instead, with --ledger: a part of what is left, 0.25 or "1 of 12".'
+    )
     ledger: LedgerPlace = None
     dataset: Dataset = None
     principal: str | None = option("NAME", "Name in the ledger of the one who spends.")
     total: str | None = option("TEXT", "Budget of all releases together; the ledger's by default.")
     state: State = None
+
+    def limits(self) -> AnyBudget | None:
+        """Return the budget of the release; None if it is a share of the remaining budget."""
+        if (self.budget is None) == (self.share is None):
+            got = "neither" if self.budget is None else "both"
+            raise BudgetError(
+                f"one of --budget and --share must be given; got {got}. Write --budget "
+                '"membership<=0.6".'
+            )
+        if self.budget is not None:
+            return parse_budget(self.budget)
+        if self.ledger is None:
+            raise BudgetError(
+                "--ledger must be given with --share; got none. Name the ledger, or use --budget."
+            )
+        return None
+
+    @property
+    def part(self) -> float | str | None:
+        """The share as a session takes it: a number, or ``"1 of 12"``."""
+        if self.share is None or " of " in self.share:
+            return self.share
+        return read_console_number("--share", self.share)
 
     def read_total(self) -> AnyBudget | None:
         """Return the total budget; refuse options of a session without its ledger."""

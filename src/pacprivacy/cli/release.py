@@ -6,26 +6,25 @@ import tempfile
 import warnings
 from collections.abc import Iterator
 from contextlib import contextmanager, suppress
-from dataclasses import asdict, dataclass, replace
+from dataclasses import asdict, replace
 from pathlib import Path
 from typing import Annotated, Any, Final, get_args
 
 from pacprivacy._certificates import read_key, read_release
 from pacprivacy._checks import suggestion
-from pacprivacy.budget import AnyBudget, Spent, budget_limits, parse_budget
+from pacprivacy.budget import AnyBudget, Spent, budget_limits
 from pacprivacy.cli import options
 from pacprivacy.cli.console import (
     Screen,
     Verb,
     option,
-    read_console_number,
     show,
     tell_curator,
     typed_option,
 )
 from pacprivacy.cli.promise import PromisedStatistic, check_dp_promise, release_dp_promise
 from pacprivacy.dp import DPRelease
-from pacprivacy.errors import BudgetError, DataError, InterruptedRun
+from pacprivacy.errors import DataError, InterruptedRun
 from pacprivacy.mechanism import Mechanism
 from pacprivacy.noise import as_rule
 from pacprivacy.release import Release
@@ -35,13 +34,6 @@ from pacprivacy.tables import ModelStudy, StudyFile, find_model, read_model_stud
 
 PROMISES: Final = ("pac", "dp")
 
-BudgetText = Annotated[
-    str,
-    typed_option(
-        "TEXT", '"membership<=0.6", "mi<=1/64", "epsilon<=1", or several joined with "&".'
-    ),
-]
-_Budget = Annotated[str | None, *get_args(BudgetText)[1:]]
 _Model = Annotated[str | None, *get_args(options.ModelName)[1:]]
 Seed = Annotated[
     int | None,
@@ -58,10 +50,7 @@ def _release(
     data: options.DataFile,
     model: _Model = None,
     study: options.StudyOptions,
-    budget: _Budget = None,
-    share: str | None = option(
-        "PART", 'Instead, with --ledger: a part of what is left, 0.25 or "1 of 12".'
-    ),
+    account: options.AccountOptions,
     output: options.Folder,
     promise: str = option(
         "KIND",
@@ -78,7 +67,6 @@ def _release(
     seed: Seed = None,
     simulate: Simulate = False,
     sign: Path | None = option("FILE", "Sign with the ed25519 key in this PEM file."),
-    account: options.AccountOptions,
     full: Full = False,
     screen: Screen,
 ) -> None:
@@ -103,9 +91,8 @@ def _release(
     its noise follows from the declared --ranges and --levels alone. Quantiles, and a pure epsilon,
     have a certificate of their own and no curator.npz.
     """
-    limits = _read_budget(budget, share, account)  # refused before the data are read
-    stated = {**asdict(table), **asdict(account), "share": share}
-    _check_options(promise, rows_per_unit, stated, sign)
+    limits = account.limits()  # refused before the data are read
+    _check_options(promise, rows_per_unit, {**asdict(table), **asdict(account)}, sign)
     known = Spent() if limits is None else budget_limits(limits, table.subsets or SUBSETS_BATCHED)
     file = study.file(model, table)
     if file is not None and table.schema is None:
@@ -122,10 +109,11 @@ def _release(
     if promise == "dp":
         if model is None or file is not None:
             raise DataError("--study, --strata and --cluster must be left out with --promise dp.")
-        assert budget is not None  # there is no share without a ledger
         check_release_folder(output)
         draws = (seed or 0) if simulate else None
-        release = release_dp_promise(request, budget, simulate=draws, quiet=screen.quiet)
+        release = release_dp_promise(
+            request, account.budget or "", simulate=draws, quiet=screen.quiet
+        )
     else:
         drawn = {
             "n_subsets": table.subsets,
@@ -134,33 +122,22 @@ def _release(
             "progress": screen.progress,
             "simulate": simulate,
         }
-        limit = _Limit(limits=limits, share=_read_share(share), account=account)
-        release = _release_pac(request, file, limit, output, table, drawn=drawn)
+        release = _release_pac(request, file, account, output, table, drawn=drawn)
     files = save_release(release, output, sign=sign)
     show_release(release, files, screen, full=full)
-
-
-@dataclass(frozen=True, slots=True, kw_only=True)
-class _Limit:
-    """Budget of a release, or its share of what is left in an account."""
-
-    limits: AnyBudget | None
-    share: float | str | None
-    account: options.AccountOptions
 
 
 def _release_pac(
     asked: PromisedStatistic,
     file: StudyFile | None,
-    limit: _Limit,
+    account: options.AccountOptions,
     output: Path,
     table: options.TableOptions,
     *,
     drawn: dict[str, Any],
 ) -> Release:
     as_rule(table.rule)
-    limits, account = limit.limits, limit.account
-    total = account.read_total()
+    limits, total, share = account.limits(), account.read_total(), account.part
     if file is None:
         find_model(asked.model, asked.options)
         sample = table.sampled(asked.model)
@@ -190,7 +167,7 @@ def _release_pac(
             return session.release(
                 mechanism,
                 limits,
-                share=limit.share,
+                share=share,
                 rule=table.rule,
                 checkpoint=checkpoint,
                 name=asked.name,
@@ -209,29 +186,6 @@ def _check_options(
         check_dp_promise(stated)
     elif rows_per_unit is not None:
         raise DataError("--rows-per-unit must be left out with --promise pac; got a value.")
-
-
-def _read_budget(
-    budget: str | None, share: str | None, account: options.AccountOptions
-) -> AnyBudget | None:
-    """Return the budget of the release; None if it is a share of the remaining budget."""
-    if (budget is None) == (share is None):
-        got = "neither" if budget is None else "both"
-        raise BudgetError(
-            f"one of --budget and --share must be given; got {got}. Write --budget "
-            '"membership<=0.6".'
-        )
-    if budget is not None:
-        return parse_budget(budget)
-    if account.ledger is None:
-        raise BudgetError(
-            "--ledger must be given with --share; got none. Name the ledger, or use --budget."
-        )
-    return None
-
-
-def _read_share(text: str | None) -> float | str | None:
-    return text if text is None or " of " in text else read_console_number("--share", text)
 
 
 def _open_session(

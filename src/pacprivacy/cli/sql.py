@@ -7,11 +7,9 @@ from typing import Annotated, Any
 
 import typer
 
-from pacprivacy.budget import parse_budget
 from pacprivacy.cli import options
 from pacprivacy.cli.console import Screen, Verb, option, typed_option
 from pacprivacy.cli.release import (
-    BudgetText,
     Full,
     Seed,
     Simulate,
@@ -63,7 +61,7 @@ def _sql(
     source: _Source,
     query: _Query,
     unit: _Key,
-    budget: BudgetText,
+    account: options.AccountOptions,
     output: options.Folder,
     via: Via = None,
     schema: Schemas = None,
@@ -78,7 +76,6 @@ def _sql(
     name: options.Name = None,
     seed: Seed = None,
     simulate: Simulate = False,
-    account: options.AccountOptions,
     full: Full = False,
     screen: Screen,
 ) -> None:
@@ -88,13 +85,13 @@ def _sql(
     is for the curator alone. With --ledger it is one more release of a session, under one total
     budget.
     """
-    limits = parse_budget(budget)
-    total = account.read_total()
+    limits, total, share = account.limits(), account.read_total(), account.part
     check_release_folder(output)
     tables = open_sql_tables(source, schema, unit=unit, via=via or [])
     declared = _read_keys(keys or [], schema)
     progress = screen.progress
     if account.ledger is None:
+        assert limits is not None  # a share is one of a ledger
         release = answer(
             query,
             tables,
@@ -127,6 +124,7 @@ def _sql(
             release = session.sql(
                 query,
                 limits,
+                share=share,
                 keys=declared,
                 at_least=at_least,
                 fill=fill,
