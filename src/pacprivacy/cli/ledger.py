@@ -244,8 +244,8 @@ def ledger_accounts(
     """Return the accounts of a ledger, with what was spent of each in every month."""
     return tuple(
         LedgerAccount(
-            dataset=balance.dataset,
-            principal=balance.principal,
+            dataset="all tables" if balance.dataset == "*" else balance.dataset,
+            principal="all together" if balance.principal == "*" else balance.principal,
             kind=name,
             limit=limit,
             spent=(getattr(balance.spent, kind) or 0.0) / limit if limit else 1.0,

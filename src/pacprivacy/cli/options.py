@@ -185,7 +185,6 @@ class TableOptions(ReadingOptions):
 
     @property
     def described(self) -> Schema:
-        """The schema; an empty one if there is none."""
         return Schema() if self.schema is None else Schema.read(self.schema)
 
     def model(
@@ -274,7 +273,6 @@ class TableOptions(ReadingOptions):
 
     @property
     def pool_options(self) -> dict[str, object]:
-        """Options that only a pool has, by name."""
         return {name: getattr(self, name) for name in _POOL_ONLY}
 
     def reading(self, *, declared: bool = False) -> Reading:

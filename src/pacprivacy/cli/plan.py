@@ -67,7 +67,6 @@ class _Planned:
         ]
 
     def to_dict(self) -> dict[str, Any]:
-        """Return everything as plain JSON types."""
         every = {**self.costs, "no promise": self.without_noise}
         rows = [
             {"budget": text, "numbers": [each._asdict() for each in numbers]}

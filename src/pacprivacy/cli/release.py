@@ -278,7 +278,6 @@ def _unwritable(folder: Path, error: Exception) -> DataError:
 def save_release(
     release: Release | DPRelease, folder: Path, *, sign: Path | None = None
 ) -> dict[str, str]:
-    """Write the files and return their names."""
     try:
         public = release.save(folder, sign=sign)
     except OSError as error:

@@ -163,7 +163,6 @@ def _id_columns(unit: str, paths: dict[str, Any]) -> dict[str, set[str]]:
 
 
 def read_sql_paths(texts: list[str]) -> dict[str, Any]:
-    """Read how private tables reach the unit."""
     paths: dict[str, Any] = {}
     for text in texts:
         table, sign, path = text.partition("=")

@@ -266,7 +266,6 @@ class Bundle(CuratorBundle):
 
     @property
     def is_noiseless(self) -> bool:
-        """Whether the output is released without noise."""
         return len(self.units_per_std) == 0
 
     @property

@@ -320,7 +320,6 @@ class Certificate(ABC):
         return plain
 
     def to_json(self) -> str:
-        """Return the certificate as JSON text."""
         return json.dumps(self.to_public_dict(), indent=2, sort_keys=True, allow_nan=False)
 
     @classmethod
@@ -360,7 +359,6 @@ class Certificate(ABC):
 
     @classmethod
     def read(cls, path: str | Path) -> Certificate:
-        """Read a certificate from a release file or a file of its own."""
         return cls.from_dict(read_certificate(path))
 
 

@@ -111,7 +111,6 @@ def studied_text(cert: Certificate) -> str:
 
 
 def who_text(cert: Certificate) -> str:
-    """Return the pronoun of a unit."""
     return "who" if cert.unit == "person" else "that"
 
 

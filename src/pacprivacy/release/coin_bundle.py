@@ -137,7 +137,6 @@ class CoinEvidence(CuratorBundle):
 
     @property
     def noise(self) -> CertificateNoise:
-        """The noise in a few numbers."""
         return CertificateNoise.of(*self.lattice)
 
     def _contents(self) -> dict[str, Any]:

@@ -560,7 +560,6 @@ def _measured(bars: ErrorBars) -> Mask:
 
 
 def count_measured(bars: ErrorBars | None) -> int:
-    """Return how many released numbers were measured."""
     return 0 if bars is None else int(_measured(bars).sum())
 
 

@@ -78,7 +78,6 @@ class CoinBundle(CoinProof):
 
     @property
     def is_whole(self) -> bool:
-        """Whether all units are stored."""
         return self.n_entries == len(self.integers)
 
     @property

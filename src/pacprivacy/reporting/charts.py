@@ -128,7 +128,6 @@ def value_chart_height(rows: Sequence[Row], layout: Layout) -> float:
 
 
 def draw_values(figure: Any, rows: Sequence[Row], layout: Layout) -> None:
-    """Draw released values with their intervals."""
     if isinstance(layout, TwoWayLayout):
         _draw_two_way(figure.subplots(), rows, layout)
     elif layout:

@@ -56,7 +56,6 @@ class ReportData:
 
     @property
     def session_figures(self) -> SessionFigures | None:
-        """Spent amounts of the session; None for a release of its own."""
         return report_session_figures([self.certificate, *self.session])
 
 

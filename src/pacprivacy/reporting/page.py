@@ -384,16 +384,6 @@ class LedgerAccount:
     months: tuple[tuple[str, float], ...]
 
     @property
-    def dataset_name(self) -> str:
-        """The name of the table."""
-        return "all tables" if self.dataset == "*" else self.dataset
-
-    @property
-    def principal_name(self) -> str:
-        """The name of whoever spends."""
-        return "all together" if self.principal == "*" else self.principal
-
-    @property
     def spent_text(self) -> str:
         """The share that is spent, rounded up."""
         return f"{percent_at_most(self.spent)} %"
