@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import math
 from collections.abc import Callable
+from copy import copy
 from dataclasses import dataclass
 from functools import cache
 from typing import Final
@@ -16,9 +17,6 @@ from pacprivacy._random import public_generator
 from pacprivacy.dp.accuracy_first import (
     LogisticProblem,
     RidgeProblem,
-    logistic_problem_epsilon,
-    ridge_problem_epsilon,
-    ridge_problem_radius,
 )
 from papers.datasets import load_california_housing, load_kdd99, load_wine_white
 
@@ -89,20 +87,37 @@ class PrintedRidgeProblem(RidgeProblem):
         )
 
 
-@dataclass(frozen=True, slots=True, kw_only=True)
+@dataclass(frozen=True, slots=True)
 class Study:
-    """A data set, its model, and what theorems demand of it.
-
-    ``printed_epsilon`` is the paper's theorem, on average; ``sure_epsilon`` ours, with probability
-    ``1 - gamma``.
-    """
+    """A data set and its model."""
 
     name: str
     title: str
     prepare: Callable[[int], RidgeProblem | LogisticProblem]
-    printed_epsilon: Callable[[float, int, int], float]
-    sure_epsilon: Callable[[float, float, int, int], float]
-    penalty: float
+
+
+def printed_epsilon(problem: RidgeProblem | LogisticProblem, alpha: float) -> float:
+    """Return what the paper's theorem demands for an excess risk of ``alpha`` on average."""
+    if isinstance(problem, LogisticProblem):
+        return problem.theory_epsilon(alpha)
+    return printed_covariance_epsilon(
+        alpha, n_records=problem.n_records, n_features=problem.n_features, penalty=problem.penalty
+    )
+
+
+def sure_epsilon(problem: RidgeProblem | LogisticProblem, alpha: float, gamma: float) -> float:
+    """Return what our theorems demand for ``alpha`` with probability ``1 - gamma``."""
+    if isinstance(problem, LogisticProblem):
+        return smooth_output_epsilon(
+            alpha,
+            n_records=problem.n_records,
+            n_features=problem.n_features,
+            penalty=problem.penalty,
+            gamma=gamma,
+        )
+    ours = copy(problem)
+    ours.radius = 0.5 / math.sqrt(problem.penalty)
+    return RidgeProblem.theory_epsilon(ours, alpha) / math.sqrt(gamma)
 
 
 def _kdd99(seed: int) -> tuple[Matrix, Vector]:
@@ -155,63 +170,17 @@ def _prepare_table(name: str, degree: int) -> RidgeProblem:
     )
 
 
-def _ridge(
-    name: str, title: str, prepare: Callable[[int], RidgeProblem], penalty: float = RIDGE_PENALTY
-) -> Study:
-    def printed(alpha: float, n_records: int, n_features: int) -> float:
-        return printed_covariance_epsilon(
-            alpha, n_records=n_records, n_features=n_features, penalty=penalty
-        )
-
-    def sure(alpha: float, gamma: float, n_records: int, n_features: int) -> float:
-        return ridge_problem_epsilon(
-            alpha,
-            n_records=n_records,
-            n_features=n_features,
-            radius=ridge_problem_radius(penalty),
-            gamma=gamma,
-        )
-
-    return Study(
-        name=name,
-        title=title,
-        prepare=prepare,
-        printed_epsilon=printed,
-        sure_epsilon=sure,
-        penalty=penalty,
-    )
-
-
-def _printed_logistic(alpha: float, n_records: int, n_features: int) -> float:
-    return logistic_problem_epsilon(
-        alpha, n_records=n_records, n_features=n_features, penalty=LOGISTIC_PENALTY
-    )
-
-
-def _sure_logistic(alpha: float, gamma: float, n_records: int, n_features: int) -> float:
-    return smooth_output_epsilon(
-        alpha, n_records=n_records, n_features=n_features, penalty=LOGISTIC_PENALTY, gamma=gamma
-    )
-
-
 STUDIES: Final = {
     study.name: study
     for study in (
+        Study("kdd99", "KDD-99, logistic, p = 38", _prepare_kdd99),
+        Study("kdd99_ridge", "KDD-99, ridge, p = 37", _prepare_kdd99_ridge),
+        Study("wine_2", "White wine, degree 2, p = 77", lambda _: _prepare_table("wine", 2)),
         Study(
-            name="kdd99",
-            title="KDD-99, logistic, p = 38",
-            prepare=_prepare_kdd99,
-            printed_epsilon=_printed_logistic,
-            sure_epsilon=_sure_logistic,
-            penalty=LOGISTIC_PENALTY,
-        ),
-        _ridge("kdd99_ridge", "KDD-99, ridge, p = 37", _prepare_kdd99_ridge, LOGISTIC_PENALTY),
-        _ridge("wine_2", "White wine, degree 2, p = 77", lambda _: _prepare_table("wine", 2)),
-        _ridge(
             "california_3",
             "California housing, degree 3, p = 164",
             lambda _: _prepare_table("california", 3),
         ),
-        _ridge("wine_1", "White wine, raw, p = 11", lambda _: _prepare_table("wine", 1)),
+        Study("wine_1", "White wine, raw, p = 11", lambda _: _prepare_table("wine", 1)),
     )
 }

@@ -21,7 +21,7 @@ from pacprivacy.dp.accuracy_first import (
     search_by_reduction,
     search_by_theory,
 )
-from papers.accuracy_first.data import STUDIES, Study
+from papers.accuracy_first.data import STUDIES, Study, printed_epsilon, sure_epsilon
 from papers.agreement import Cell, Comparison
 from papers.charts import Line, Panel, Style, draw_panels
 from papers.page import Page, as_number, write_csv
@@ -129,9 +129,8 @@ def _measure(
     n_runs: int,
     seed: int,
 ) -> Iterator[SearchRow]:
-    n_features = len(problem.best)
-    printed = study.printed_epsilon(alpha, problem.n_records, n_features)
-    sure = study.sure_epsilon(alpha, GAMMA, problem.n_records, n_features)
+    printed = printed_epsilon(problem, alpha)
+    sure = sure_epsilon(problem, alpha, GAMMA)
     outcomes: dict[str, list[SearchOutcome]] = {method: [] for method in METHODS}
     for run in range(n_runs):
         # The stream is named by its cell, so results do not depend on which others are run.
@@ -168,7 +167,7 @@ def _summarise(
         study=study.name,
         n_records=problem.n_records,
         n_features=len(problem.best),
-        penalty=study.penalty,
+        penalty=problem.penalty,
         method=method,
         alpha=alpha,
         gamma=GAMMA,

@@ -14,7 +14,6 @@ import numpy.typing as npt
 from pacprivacy._checks import Matrix, Vector
 from pacprivacy._random import coerce_seed, public_generator
 from pacprivacy._system import import_jax, without_jax_checks
-from pacprivacy.dp.records import clipping_norms
 from pacprivacy.errors import DataError
 
 CHANNELS: Final = (16, 32, 64)
@@ -50,7 +49,8 @@ class PublicFeatures:
                 parts.append(np.asarray(hidden(self.weights, padded))[: len(chunk)])
         rows = np.concatenate(parts).astype(np.float64) - self.center
         with np.errstate(invalid="ignore"):
-            scaled: Matrix = rows / np.maximum(clipping_norms(rows), 1e-12)
+            lengths = np.linalg.norm(rows, axis=1, keepdims=True)
+            scaled: Matrix = rows / np.maximum(lengths, 1e-12)
         return scaled
 
 

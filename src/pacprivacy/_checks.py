@@ -41,22 +41,6 @@ def freeze(array: npt.NDArray[np.generic]) -> None:
     array.setflags(write=False)
 
 
-def shortened(*vectors: Array) -> tuple[Array, ...]:
-    """Return vectors, each shortened to one entry if all its entries are equal.
-
-    Such vectors are those of :func:`numpy.broadcast_to`, which take no room; so does what is
-    computed of their entries, if :func:`lengthened` gives it their length again.
-    """
-    if any(vector.strides != (0,) for vector in vectors):
-        return vectors
-    return tuple(vector[:1] for vector in vectors)
-
-
-def lengthened(found: Array, size: int) -> Array:
-    """Return a result for :func:`shortened` vectors at the full length."""
-    return found if len(found) == size else np.broadcast_to(found, size)
-
-
 def as_told(value: object) -> str:
     """Describe an option: plain values as they are, possible records by their type."""
     plain = value is None or isinstance(value, str | int | float | complex | np.generic | type)

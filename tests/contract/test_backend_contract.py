@@ -121,15 +121,6 @@ def test_the_same_subset_is_reported() -> None:
     assert len(messages) == 1
 
 
-@pytest.mark.parametrize(("n_jobs", "backend"), BACKENDS)
-def test_nothing_is_left_behind(
-    n_jobs: int, backend: str | None, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
-) -> None:
-    monkeypatch.setattr("tempfile.tempdir", str(tmp_path))
-    run(work, n_jobs, backend)
-    assert not list(tmp_path.glob("pacprivacy-*"))
-
-
 @pytest.mark.filterwarnings("ignore::pytest.PytestUnhandledThreadExceptionWarning")
 def test_what_cannot_be_sent_is_explained() -> None:
     """The manager thread of loky may die with its pool when a task cannot be pickled."""

@@ -76,7 +76,7 @@ def test_seeds_decide_only_in_simulations() -> None:
 @pytest.mark.parametrize(
     ("model", "error", "match"),
     [
-        (DPLinearRegression(), BudgetError, "x_bound must be given"),
+        (DPLinearRegression(), BudgetError, "x_bound must be a positive"),
         (DPLinearRegression("ols", x_bound=1.0, y_bound=1.0), MechanismError, "method must be"),
         (DPLinearRegression(x_bound=1.0, y_bound=1.0, epsilon=0.0), BudgetError, "epsilon must"),
         (DPLinearRegression(x_bound=1.0, y_bound=1.0, delta=1.0), BudgetError, "delta must"),

@@ -105,7 +105,6 @@ WRONG: dict[str, tuple[Callable[[], Any], str]] = {
     "a range upside down": (lambda: release(Histogram(ranges=(1, 0))), "low < high"),
     "no bins": (lambda: Histogram(bins=0, ranges=(0, 1)), "bins must be at least 1"),
     "a range for one of three": (lambda: release(Forest(ranges=[(0, 1)]), (X, Y)), "low < high"),
-    "an unknown form": (lambda: pac.PrivateRidge(form="x").fit(X, X[:, 0]), "form must be"),
     "an unknown alpha": (lambda: pac.PrivateRidge("x").fit(X, X[:, 0]), "alpha must be"),
     "a budget that is a number": (lambda: pac.PrivateKMeans(2, budget=1).fit(X), "got int"),
     "a query by membership": (

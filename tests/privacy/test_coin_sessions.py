@@ -210,7 +210,8 @@ def test_14_an_averaged_bound_used_again() -> None:
     # A session has sums only: what the unit pays is the same whoever else is used.
     sums = UnitSums.of_rows(np.hstack([points, np.ones((size + 1, 1))]))
     plan = plan_sums(sums, success=SUCCESS, keep=keep, clip=None)
-    moves = plan.integers / plan.lattice.units_per_std
+    (block,) = (integers for _, integers in plan.integer_blocks(sums))
+    moves = block / plan.lattice.units_per_std
     assert (np.linalg.norm(moves, axis=1) <= plan.charges).all()
     assert gauss(plan.charges.max()) <= 2 * SUCCESS - 1
 

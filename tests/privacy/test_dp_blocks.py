@@ -21,7 +21,6 @@ from pacprivacy.dp.aggregate import (
     MeanAggregator,
     count_pate_votes,
     draw_aggregate_blocks,
-    draw_aggregate_seeds,
     fit_aggregate_block,
     map_aggregate_blocks,
     subsample_aggregate,
@@ -110,8 +109,7 @@ def run(
     fit: Callable[..., Any], data: tuple[Array, ...], *, n_jobs: int | None = None, source: int = 1
 ) -> list[Any]:
     words = dp_noise_source(source)
-    seeds = draw_aggregate_seeds(6, words)
-    blocks = draw_aggregate_blocks(len(data[0]), 6, neighbours="replace", source=words)
+    blocks, seeds = draw_aggregate_blocks(len(data[0]), 6, neighbours="replace", source=words)
     return map_aggregate_blocks(fit, data, blocks, seeds=seeds, failed=None, n_jobs=n_jobs)
 
 

@@ -21,7 +21,7 @@ from pacprivacy.dp import (
     dp_descent_noise,
 )
 from pacprivacy.dp.descent import DPDescentNoise, run_dp_descent
-from pacprivacy.dp.records import clip_to_whole_rows
+from pacprivacy.dp.records import WholeRows
 from pacprivacy.dp.sgd import LinearSGDSums
 
 EPSILON, DELTA, N_TRIALS = 1.0, 1e-3, 40_000
@@ -37,7 +37,7 @@ def records(side: int, neighbours: str) -> LinearSGDSums:
         X, y = X[:2], [1, side]  # the second record pulls one way or the other
     else:
         X, y = X[: 2 + side], [1, 1, 1][: 2 + side]
-    return LinearSGDSums(clip_to_whole_rows(X, 5.0), loss.encode(y, len(y)), loss, clip_norm=CLIP)
+    return LinearSGDSums(WholeRows(X, 5.0), loss.encode(y, len(y)), loss, clip_norm=CLIP)
 
 
 def picks(batch: Any, n_records: int, n_trials: int, source: SimulatedSource) -> np.ndarray:

@@ -21,11 +21,13 @@ from pacprivacy.budget import Membership, Spent
 from pacprivacy.errors import CertificateError, PacPrivacyError
 from pacprivacy.mechanism import Descent
 from pacprivacy.release import (
+    AverageBundle,
     Certificate,
     CoinBundle,
     recompute_contributions,
     sums_bundle,
     verify,
+    write_average_certificate,
     write_coin_certificate,
 )
 from pacprivacy.release.sums_bundle import contributions_digest
@@ -486,6 +488,20 @@ def test_a_bundle_that_contradicts_itself_is_refused(
     kind, change = LIES[name]
     bundle = CoinBundle.load(folder / kind / "curator.npz")
     assert not accepts(lie(change(bundle), tmp_path))
+
+
+def test_a_number_without_records_around_it_is_refused(folder: Path, tmp_path: Path) -> None:
+    """Nothing is known of it, and nothing was said of it: noise of any size was verified."""
+    bundle = AverageBundle.load(folder / "average" / "curator.npz")
+    nothing = replace(bundle.proof, windows=(), cells=())  # type: ignore[type-var]
+    second = {
+        "grid": np.repeat(bundle.grid, 2),
+        "units_per_std": np.repeat(bundle.units_per_std, 2),
+    }
+    for forged in (replace(bundle, proof=nothing), replace(bundle, **second)):
+        forged.save(tmp_path / "curator.npz")
+        with pytest.raises(CertificateError, match="a unit shows more than is allowed"):
+            verify(write_average_certificate(forged), tmp_path / "curator.npz")
 
 
 def test_a_descent_in_a_session_is_held_to_clocks_and_charge(tmp_path: Path) -> None:

@@ -12,9 +12,11 @@ import json
 import multiprocessing
 import os
 import pickle
+import select
 import signal
 import sys
 import threading
+import time
 from collections.abc import Callable
 from dataclasses import dataclass
 from pathlib import Path
@@ -75,8 +77,21 @@ def by_python() -> int:
 
 
 def behind_python() -> int:
-    """Fork as a server written in C does: Python's own hooks are not called."""
-    return int(ctypes.PyDLL(None).fork())
+    """Fork as a server written in C does: Python's own hooks are not called.
+
+    The fork has no other thread. If one of this process had requested the interpreter, the fork
+    would hand it over and wait for ever. So threads wait a second before they request it, and
+    earlier requests are served first.
+    """
+    interval = sys.getswitchinterval()
+    sys.setswitchinterval(1)
+    served = time.perf_counter() + 4 * interval
+    while time.perf_counter() < served:
+        pass
+    try:
+        return int(ctypes.PyDLL(None).fork())
+    finally:
+        sys.setswitchinterval(interval)
 
 
 def in_fork(action: Callable[[], Any], fork: Callable[[], int] = by_python) -> str:
@@ -88,6 +103,9 @@ def in_fork(action: Callable[[], Any], fork: Callable[[], int] = by_python) -> s
         os.write(tell, outcome(action).encode()[:4096])
         os._exit(0)
     os.close(tell)
+    if not select.select([hear], [], [], 60)[0]:  # before it set an alarm
+        os.kill(child, signal.SIGKILL)
+        pytest.fail("the fork hangs")
     with os.fdopen(hear) as pipe:
         heard = pipe.read()
     assert os.waitstatus_to_exitcode(os.waitpid(child, 0)[1]) == 0

@@ -60,11 +60,11 @@ def attacked(plan: SumPlan, sums: Any, n_draws: int, *, noise_share: float = 1.0
     unit, source = int(np.argmax(plan.charges)), secret_source(0, simulate=True)
     kept = np.ones(sums.n_units, dtype=np.bool_)
     kept[unit] = False
-    assert plan.integers is not None
+    integers = np.concatenate([block for _, block in plan.integer_blocks(sums)])
     own, cells = sums.entry_units == unit, np.repeat(np.arange(2), np.diff(sums.starts))
     moved = np.zeros(plan.lattice.grid.shape)
-    moved[cells[own]] = plan.integers[own]
-    others = plan.lattice.add(sums, plan.factors, kept, plan.integers)
+    moved[cells[own]] = integers[own]
+    others = plan.lattice.add(sums, plan.factors, kept)
     steps = plan.lattice.units_per_std
     right = 0
     for draw in range(n_draws):

@@ -206,13 +206,10 @@ class _Simulation:
 
     def choose_finalists(self) -> Units:
         """Return the units that are likely the worst placed; estimate the advantage of all."""
-        view, champions = self._view, np.arange(len(self.value))
+        champions = np.arange(len(self.value))
         if len(champions) > CHAMPIONS:
             self._estimate(EVERYONE, PILOT_DRAWS)
             champions = _ascending(self._gained - self.value)[:CHAMPIONS]
-            if view.points.shape[1] <= PILOT_DRAWS:  # those who move the mean most, too
-                moved = np.square(self._tilts.shifts(view.points, view.log_prior)).sum(axis=1)
-                champions = np.union1d(champions, _ascending(-moved)[:CHAMPIONS])
         self._estimate(champions, CHAMPION_DRAWS)
         order = _ascending((self._gained - self.value)[champions])
         return np.sort(champions[order[:FINALISTS]])

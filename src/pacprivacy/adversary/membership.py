@@ -18,8 +18,6 @@ from pacprivacy._checks import (
     Vector,
     check_log_belief,
     freeze,
-    lengthened,
-    shortened,
 )
 from pacprivacy._random import coerce_seed, public_generator
 from pacprivacy.adversary.advantage import RATES, advantage_bounds, advantage_deviation
@@ -111,7 +109,7 @@ def membership_risk(
     check_view_size(view.n_subsets, pool)
     n_draws = n_draws or membership_draws(pool.n_subsets)
     rng = view_generator(rng, "membership")
-    allowed = None if caps is None else lengthened(2 * shortened(caps)[0] - 1, len(caps))
+    allowed = None if caps is None else 2 * caps - 1
     bounds = advantage_bounds(view, pool, n_draws=n_draws, gamma=gamma, rng=rng, allowed=allowed)
     value, lower, upper = (
         0.5 + 0.5 * np.minimum(a, 1.0) for a in (bounds.value, bounds.lower, bounds.upper)

@@ -206,12 +206,14 @@ class QuantileInfluence(InfluenceProof):
         return float(self.windows[number].expect(chance).max())
 
     def risk(self, noise_std: Vector, rounding: float) -> AverageRisk:
-        """Return bounds on the success of attackers; nothing is simulated.
+        """Return bounds on the success of attackers; 1 unless every number has its records.
 
         Guarantee
         ---------
         Claim C-10.
         """
+        if not 0 < len(self.windows) == len(noise_std):  # a number that nothing is known of
+            return AverageRisk(advantage=1.0, moves=tuple((move, 1.0) for move in MOVES))
         numbers = range(len(self.windows))
         advantages = np.array([self.advantages(i, noise_std[i], rounding) for i in numbers])
         moves = []

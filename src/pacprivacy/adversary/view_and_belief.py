@@ -15,7 +15,7 @@ from typing import Any, Protocol, TypeAlias
 import numpy as np
 import numpy.typing as npt
 
-from pacprivacy._checks import Matrix, Vector, check_log_belief, freeze, lengthened, shortened
+from pacprivacy._checks import Matrix, Vector, check_log_belief, freeze
 from pacprivacy._random import coerce_seed, public_generator
 from pacprivacy.errors import PoolError
 from pacprivacy.theory import entropy
@@ -365,10 +365,10 @@ class ViewTilts:
 
     def weight(self, before: Vector, units: Units | slice) -> Vector:
         """Return ``Σ p_k |mask_k|`` for units with this ``a`` before the release; 1 if it is 0."""
-        a, share, scale = shortened(before, self.share[units], self.scale[units])
-        inside = share + a / scale
+        share, scale = self.share[units], self.scale[units]
+        inside = share + before / scale
         weight: Vector = (inside * (1 - share) + (1 - inside) * share) * scale
-        return lengthened(weight, len(before))
+        return weight
 
     def before(self, log_prior: Vector, units: Units | slice) -> Vector:
         """Return ``a`` before the release; zero under a uniform belief."""
@@ -387,9 +387,8 @@ def unit_beliefs_of_view(
     """Return the share of the candidates that hold each unit, and the belief that it was used."""
     tilts = ViewTilts(pool)
     share = tilts.share[units]
-    before, scale = tilts.before(log_prior, units), tilts.scale[units]
-    f, a, turns = shortened(share, before, scale)
-    return share, lengthened(np.clip(f + a / turns, 0.0, 1.0), len(share))
+    inside = share + tilts.before(log_prior, units) / tilts.scale[units]
+    return share, np.clip(inside, 0.0, 1.0)
 
 
 def check_view_size(n_outputs: int, pool: Candidates) -> None:

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Callable
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 from functools import partial
 from typing import Literal, Protocol
 
@@ -40,6 +40,19 @@ class Guess:
     """
 
     prior: float
+    unit: int | None = None
+
+
+@dataclass(frozen=True, slots=True, kw_only=True, eq=False)
+class Trials:
+    """Which guesses of an attack were right, and the promised bound; curator-only."""
+
+    attack: str
+    question: str
+    right: Mask = field(repr=False)
+    bound: float
+    prior: float = 0.5
+    notes: tuple[str, ...] = ()
     unit: int | None = None
 
 

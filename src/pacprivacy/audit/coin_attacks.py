@@ -1,9 +1,9 @@
 """Attacks on releases with coins, with knowledge of all other coins or of none.
 
-Whoever knows the coins of all others subtracts what they add: what is left is noise, or noise
-around what the attacked unit adds. Of a stored release the law of the noise is known and the
-likelihood ratio exact; of any other procedure it is learned from releases that are used for
-nothing else.
+An attacker who knows the coins of all others subtracts their contributions: what remains is noise,
+or noise around the contribution of the attacked unit. Of a stored release the law of the noise is
+known and the likelihood ratio exact; of any other procedure it is learned from releases that are
+used for nothing else.
 """
 
 from __future__ import annotations
@@ -19,6 +19,7 @@ import numpy.typing as npt
 from pacprivacy._checks import Mask, Matrix, Vector
 from pacprivacy._random import public_generator
 from pacprivacy._rounding import percent_at_most
+from pacprivacy.audit.attacks import Trials
 from pacprivacy.errors import AuditError
 from pacprivacy.release import CoinBundle, CoinCertificate
 
@@ -31,19 +32,6 @@ N_WORLDS: Final = 8  # sets of known others, for procedures whose noise has to b
 MAX_GROUP_CANDIDATES: Final = 400
 MAX_NUMBERS: Final = 10**7
 LEAST_VARIANCE: Final = 1e-12  # of what was learned, as a share of the largest
-
-
-@dataclass(frozen=True, slots=True, kw_only=True, eq=False)
-class CoinTrials:
-    """Trials of an attack: the hits and the promised bound; curator-only."""
-
-    attack: str
-    question: str
-    right: Mask = field(repr=False)
-    bound: float
-    prior: float = 0.5
-    notes: tuple[str, ...] = ()
-    unit: int | None = None
 
 
 @dataclass(frozen=True, slots=True, kw_only=True, eq=False)
@@ -128,7 +116,7 @@ def attack_coins(
     *,
     attacks: Sequence[str] | None,
     bundle: CoinBundle | None = None,
-) -> list[CoinTrials]:
+) -> list[Trials]:
     """Run the chosen attacks, or all that apply."""
     unknown = [name for name in attacks or () if name not in COIN_ATTACKS]
     if unknown:
@@ -147,14 +135,12 @@ def attack_coins(
                     )
                 continue
             outcomes.append(_uninformed(target, bundle, certificate, game))
-        elif name == "informed":
-            outcomes.append(_informed(target, certificate, game))
         elif name == "false_alarms":
             outcomes.append(_false_alarms(target, certificate, game))
         else:
-            size = int(name.removeprefix("group_"))
+            size = 1 if name == "informed" else int(name.removeprefix("group_"))
             if size <= len(target.units):
-                outcomes.append(_group(target, size, certificate, game))
+                outcomes.append(_informed(target, size, certificate, game))
     return outcomes
 
 
@@ -173,24 +159,7 @@ def _coins(n: int, rng: np.random.Generator) -> Mask:
     return np.asarray(rng.random(n) < 0.5)
 
 
-def _informed(target: CoinTarget, cert: CoinCertificate, game: CoinGame) -> CoinTrials:
-    assert target.parts is not None  # of a stored release
-    rng = game.rng("informed")
-    used = _coins(game.n_trials, rng)
-    right = (_scores(target.parts[0], used, rng) > 0) == used
-    rest = "the file has the units that cost most; whoever knows nobody was not simulated"
-    notes = () if target.is_whole else (rest,)
-    return CoinTrials(
-        attack="informed",
-        question="one unit, all others known",
-        right=right,
-        bound=cert.membership_bound,
-        unit=target.units[0],
-        notes=notes,
-    )
-
-
-def _false_alarms(target: CoinTarget, cert: CoinCertificate, game: CoinGame) -> CoinTrials:
+def _false_alarms(target: CoinTarget, cert: CoinCertificate, game: CoinGame) -> Trials:
     """Flag the unit so rarely by mistake that flags can be believed."""
     from scipy.special import ndtr, ndtri  # slow to import, not always needed
 
@@ -207,7 +176,7 @@ def _false_alarms(target: CoinTarget, cert: CoinCertificate, game: CoinGame) -> 
         f"at 1 in {round(1 / RAREST):,} false alarms, by formula: {percent_at_most(rare, 4)} % "
         f"hits, promised at most {percent_at_most(promised, 4)} %"
     )
-    return CoinTrials(
+    return Trials(
         attack="false_alarms",
         question="hits at 1 in 1,000 false alarms",
         right=flagged,
@@ -218,8 +187,8 @@ def _false_alarms(target: CoinTarget, cert: CoinCertificate, game: CoinGame) -> 
     )
 
 
-def _group(target: CoinTarget, size: int, cert: CoinCertificate, game: CoinGame) -> CoinTrials:
-    """Attack the units that add most together, used all or left out all."""
+def _informed(target: CoinTarget, size: int, cert: CoinCertificate, game: CoinGame) -> Trials:
+    """Attack the units that add most together, used all or left out all; others are known."""
     assert target.parts is not None  # of a stored release
     members, together = [0], target.parts[0]
     while len(members) < size:
@@ -227,20 +196,27 @@ def _group(target: CoinTarget, size: int, cert: CoinCertificate, game: CoinGame)
         sizes[members] = -1.0
         members.append(int(np.argmax(sizes)))
         together = together + target.parts[members[-1]]
-    rng = game.rng(f"group_{size}")
+    name = "informed" if size == 1 else f"group_{size}"
+    rng = game.rng(name)
     used = _coins(game.n_trials, rng)
     right = (_scores(together, used, rng) > 0) == used
-    return CoinTrials(
-        attack=f"group_{size}",
-        question=f"{size} units, all used or left out",
+    if size > 1:
+        question = f"{size} units, all used or left out"
+        return Trials(attack=name, question=question, right=right, bound=cert.groups[str(size)])
+    rest = "the file has the units that cost most; an attacker who knows nobody was not simulated"
+    return Trials(
+        attack=name,
+        question="one unit, all others known",
         right=right,
-        bound=cert.groups[str(size)],
+        bound=cert.membership_bound,
+        unit=target.units[0],
+        notes=() if target.is_whole else (rest,),
     )
 
 
 def _uninformed(
     target: CoinTarget, bundle: CoinBundle, cert: CoinCertificate, game: CoinGame
-) -> CoinTrials:
+) -> Trials:
     """Project on the unit's contribution, through noise and the coins of all others."""
     assert target.parts is not None  # of a stored release
     unit, part = target.units[0], target.parts[0]
@@ -259,7 +235,7 @@ def _uninformed(
     law = _Laws.learn(look(shadow)[:, None], shadow)
     used = _coins(game.n_trials, rng)
     right = law.says_used(look(used)[:, None]) == used
-    return CoinTrials(
+    return Trials(
         attack="uninformed",
         question="one unit, nobody known",
         right=right,
@@ -314,7 +290,7 @@ class _Laws:
 
 def _attack_procedure(
     name: str, target: CoinTarget, cert: CoinCertificate, game: CoinGame
-) -> CoinTrials:
+) -> Trials:
     """Learn the law of releases, with other coins known or redrawn, and guess on fresh releases."""
     unit, rng = target.units[0], game.rng(name)
     informed = name == "informed"
@@ -327,7 +303,7 @@ def _attack_procedure(
         law = _Laws.learn(_releases(target, unit, shadow, known if informed else None, rng), shadow)
         releases = _releases(target, unit, used, known if informed else None, rng)
         outcomes.append(law.says_used(releases) == used)
-    return CoinTrials(
+    return Trials(
         attack=name,
         question="one unit, all others known" if informed else "one unit, nobody known",
         right=np.concatenate(outcomes),

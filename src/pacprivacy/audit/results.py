@@ -12,11 +12,10 @@ from pacprivacy._plots import draw
 from pacprivacy._random import coerce_seed, public_generator
 from pacprivacy._rounding import percent_at_most, two_digits
 from pacprivacy.audit import attacks as known
-from pacprivacy.audit.attacks import Attack, Guess, Trained
+from pacprivacy.audit.attacks import Attack, Guess, Trained, Trials
 from pacprivacy.audit.coin_attacks import (
     CoinGame,
     CoinTarget,
-    CoinTrials,
     attack_coins,
     check_coin_bundle_belongs,
 )
@@ -223,7 +222,7 @@ def audit(
         coin_game = CoinGame(n_trials=_enough(n_trials), seed=seed)
         outcomes = _attack_coins(held, certificate, coin_game, attacks)
         # The worst unit reaches what is promised: all verdicts together may fail that often.
-        return AuditResults(_count(each, gamma / len(outcomes)) for each in outcomes)
+        return AuditResults(_judge(each, gamma / len(outcomes)) for each in outcomes)
     if isinstance(held, AverageBundle | DescentBundle):
         raise AuditError(
             "subject must be a release of sums where units have coins; got a "
@@ -254,13 +253,14 @@ def _enough(n_trials: int, *, fresh: bool = False) -> int:
     return n_trials
 
 
-def _count(trials: CoinTrials, gamma: float) -> AuditResult:
-    successes = int(np.count_nonzero(trials.right))
-    estimate = clopper_pearson(successes, len(trials.right), gamma=gamma)
+def _judge(trials: Trials, gamma: float, n_guesses: int = 1) -> AuditResult:
+    """Count the right guesses of trials; several guesses of an attack share ``gamma``."""
+    successes, n_trials = int(np.count_nonzero(trials.right)), len(trials.right)
+    estimate = clopper_pearson(successes, n_trials, gamma=gamma / n_guesses)
     return AuditResult(
         attack=trials.attack,
         question=trials.question,
-        n_trials=len(trials.right),
+        n_trials=n_trials,
         successes=successes,
         success=replace(estimate, confidence=1.0 - gamma),
         prior=trials.prior,
@@ -275,7 +275,7 @@ def _attack_coins(
     certificate: Certificate | None,
     game: CoinGame,
     attacks: Sequence[str | Attack] | None,
-) -> list[CoinTrials]:
+) -> list[Trials]:
     if not isinstance(certificate, CoinCertificate):
         raise AuditError(
             "certificate must belong to a release with coins; got another, or none. "
@@ -366,23 +366,16 @@ class _Game:
 
 def _measure(attack: Attack, trained: Trained, game: _Game) -> AuditResult:
     """Count successes on fresh releases; several guesses share gamma, the clearest is reported."""
-    guesses, gamma = trained.guesses, game.gamma
     results = []
-    for number, guess in enumerate(guesses):
-        trials = game.trials_of(guess)
-        successes = int(trained.hits(trials)[:, number].sum())
-        estimate = clopper_pearson(successes, len(trials), gamma=gamma / len(guesses))
-        results.append(
-            AuditResult(
-                attack=attack.name,
-                question=attack.question,
-                n_trials=len(trials),
-                successes=successes,
-                success=replace(estimate, confidence=1.0 - gamma),
-                prior=guess.prior,
-                bound=game.promise.bound(guess, game.target),
-                notes=trained.notes,
-                unit=guess.unit,
-            )
+    for number, guess in enumerate(trained.guesses):
+        trials = Trials(
+            attack=attack.name,
+            question=attack.question,
+            right=trained.hits(game.trials_of(guess))[:, number],
+            bound=game.promise.bound(guess, game.target),
+            prior=guess.prior,
+            notes=trained.notes,
+            unit=guess.unit,
         )
+        results.append(_judge(trials, game.gamma, len(trained.guesses)))
     return max(results, key=lambda result: result.success.lower - result.bound)

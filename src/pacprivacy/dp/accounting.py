@@ -10,10 +10,10 @@ import logging
 import math
 from collections.abc import Callable, Iterable, Mapping, Sequence
 from dataclasses import dataclass, fields
+from functools import reduce
 from typing import Any, Final
 
 import numpy as np
-import scipy
 
 from pacprivacy._certificates import Verified, verify
 from pacprivacy._checks import Vector
@@ -23,7 +23,6 @@ from pacprivacy.dp.events import (
     Accountable,
     ApproximateEvent,
     BatchSampling,
-    Composed,
     Event,
     FixedSampling,
     GaussianEvent,
@@ -42,7 +41,7 @@ from pacprivacy.errors import BudgetError, CertificateError
 from pacprivacy.theory import gaussian_epsilon, gaussian_equivalent
 
 METHODS: Final[dict[str, str]] = {
-    "basic": "sum of the ε of every run, δ shared evenly",
+    "basic": "sum of the ε of every run with a promise of its own",
     "renyi": "Rényi divergences over a grid of orders",
     "pld": "privacy-loss distributions, rounded to the safe side",
 }
@@ -64,10 +63,7 @@ _MOST_TRIALS: Final = 40
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Accounts:
-    """The ``ε`` of one sequence of mechanisms at one ``δ``, by every method that applies.
-
-    ``epsilons`` has None where a method does not know the sampling or the relation.
-    """
+    """The ``ε`` of one sequence of mechanisms at one ``δ``, by method; None where one has none."""
 
     delta: float
     neighbours: Neighbours
@@ -117,49 +113,49 @@ def account(
     Claims DP-4, DP-5 and DP-20. Every figure is an upper bound on the loss, up to the arithmetic
     of dp-accounting. What is computed may be chosen adaptively, the events may not: they are fixed
     before any answer is seen.
-
-    Examples
-    --------
-    >>> account(GaussianEvent(noise_multiplier=5.0, count=10), delta=1e-5).best[0]
-    'pld'
     """
     composed = read_events(events, neighbours)
-    figures: dict[str, float | None] = dict.fromkeys(METHODS)
-    if delta == 0.0:
-        figures["basic"] = _pure(composed.events)
-    else:
+    ran, relation = composed.events, composed.neighbours
+    if delta:
         _, delta = check_epsilon_delta(1.0, delta)
-        figures = _figures(composed, delta, discretization)
-    return Accounts(
-        delta=delta,
-        neighbours=composed.neighbours,
-        epsilons=figures,
-        simulation=composed.simulation,
-    )
-
-
-def _figures(composed: Composed, delta: float, discretization: float) -> dict[str, float | None]:
-    events, neighbours = composed.events, composed.neighbours
-    distance = event_grid_distance(events)
-    # Pure losses hold for discrete noise as it is.
-    basic_distance = event_grid_distance(e for e in events if event_pure_loss(e) is None)
-    return {
-        "basic": _pay_for_grid(lambda at: _basic(events, at), delta, basic_distance),
-        "renyi": _pay_for_grid(lambda at: renyi_epsilon(events, at, neighbours), delta, distance),
-        "pld": _pay_for_grid(
-            lambda at: pld_epsilon(events, at, neighbours, discretization), delta, distance
-        ),
-    }
-
-
-def _pure(events: Sequence[Event]) -> float:
-    losses = [(event.count, event_pure_loss(event)) for event in events]
-    if any(loss is None for _, loss in losses):
+    figures: dict[str, float | None] = dict.fromkeys(METHODS)
+    figures["basic"] = _basic(ran, delta)
+    if delta:
+        distance = event_grid_distance(ran)
+        # Discrete Gaussian noise on all records has the divergences of continuous noise (DP-2).
+        sampled = event_grid_distance(_split_gaussian(ran)[1])
+        figures["renyi"] = _pay_for_grid(
+            lambda at: renyi_epsilon(ran, at, relation), delta, sampled
+        )
+        figures["pld"] = _pay_for_grid(
+            lambda at: pld_epsilon(ran, at, relation, discretization), delta, distance
+        )
+    elif figures["basic"] in (None, math.inf):
         raise BudgetError(
             "delta must be above 0 for Gaussian noise and for events with a delta of their own; "
             "got 0. Use below 1/n."
         )
-    return math.fsum(count * loss for count, loss in losses if loss is not None)
+    return Accounts(
+        delta=delta, neighbours=relation, epsilons=figures, simulation=composed.simulation
+    )
+
+
+def _basic(events: Sequence[Event], delta: float) -> float | None:
+    """Add up the ``ε`` and ``δ`` of promises; None if a run has none."""
+    promises = [_promise(event) for event in events]
+    spent = math.fsum(e.count * p[1] for e, p in zip(events, promises, strict=True) if p)
+    if None in promises:
+        return None
+    if spent > delta * (1 + 1e-12):
+        return math.inf
+    return math.fsum(e.count * p[0] for e, p in zip(events, promises, strict=True) if p)
+
+
+def _promise(event: Event) -> tuple[float, float] | None:
+    if isinstance(event, ApproximateEvent):
+        return event.epsilon, event.delta
+    loss = event_pure_loss(event)  # discrete noise keeps it as it is
+    return None if loss is None else (loss, 0.0)
 
 
 def _pay_for_grid(
@@ -177,39 +173,7 @@ def _pay_for_grid(
     return math.inf
 
 
-def _single(event: Event, delta: float) -> float:
-    def excess(epsilon: float) -> float:
-        return float(accounting_profile(event, np.array([epsilon]))[0]) - delta
-
-    if excess(0.0) <= 0:
-        return 0.0
-    high = 1.0
-    while excess(high) > 0:
-        high *= 2.0
-    root = float(scipy.optimize.brentq(excess, 0.0, high, xtol=1e-12))
-    return root * (1 + 1e-9) + 1e-10
-
-
-def _basic(events: Sequence[Event], delta: float) -> float:
-    """Add up ``ε``; promises take their ``δ``, runs that need one share what remains."""
-    remaining = delta - math.fsum(
-        e.count * e.delta for e in events if isinstance(e, ApproximateEvent)
-    )
-    losses = [
-        event.epsilon if isinstance(event, ApproximateEvent) else event_pure_loss(event)
-        for event in events
-    ]
-    n_sharing = sum(e.count for e, loss in zip(events, losses, strict=True) if loss is None)
-    if remaining < -1e-12 * delta or (n_sharing and remaining <= 0.0):
-        return math.inf
-    share = remaining / max(1, n_sharing)
-    return math.fsum(
-        event.count * (_single(event, share) if loss is None else loss)
-        for event, loss in zip(events, losses, strict=True)
-    )
-
-
-def accounting_profile(event: Event, epsilon: Vector) -> Vector:
+def accounting_profile(event: PureEvent | GaussianEvent | LaplaceEvent, epsilon: Vector) -> Vector:
     """Return the least known ``δ`` of one run on a sample, at every ``ε >= 0`` (claim DP-4)."""
     if event.sampling is None:
         return event.profile(epsilon)
@@ -230,50 +194,51 @@ def _loss_distribution(
     from dp_accounting.pld import common, privacy_loss_distribution as pld
 
     check_event_relation(event, neighbours)
+    grid = {"value_discretization_interval": discretization}
     if isinstance(event, ApproximateEvent):
         promise = common.DifferentialPrivacyParameters(event.epsilon, event.delta)
-        return pld.from_privacy_parameters(
-            promise, value_discretization_interval=discretization
-        ).self_compose(event.count)
-    std = event.noise_multiplier if isinstance(event, GaussianEvent | LaplaceEvent) else math.nan
-    if event.sampling is None and isinstance(event, GaussianEvent):
-        return pld.from_gaussian_mechanism(
-            std / math.sqrt(event.count), value_discretization_interval=discretization
-        )
-    if isinstance(event, PureEvent) or isinstance(event.sampling, BatchSampling):
+        one = pld.from_privacy_parameters(promise, **grid)
+    elif isinstance(event, PureEvent) or isinstance(event.sampling, BatchSampling):
         one = _from_profile(event, discretization, _CUT * delta / event.count)
     else:
         gaussian = isinstance(event, GaussianEvent)
         law = pld.from_gaussian_mechanism if gaussian else pld.from_laplace_mechanism
         rate = 1.0 if event.sampling is None else event.sampling.rate
-        one = law(std, sampling_prob=rate, value_discretization_interval=discretization)
+        one = law(event.noise_multiplier, sampling_prob=rate, **grid)
     return one.self_compose(event.count)
 
 
 def _compose_losses(
     events: Sequence[Event], neighbours: Neighbours, discretization: float, delta: float
 ) -> Any:
-    combined: Any = None
-    for event in events:
-        one = _loss_distribution(event, neighbours, discretization, delta)
-        combined = one if combined is None else combined.compose(one)
-    return combined
+    parameter, runs = _split_gaussian(events)
+    if parameter:  # all Gaussian runs on all records are one run
+        runs.append(GaussianEvent(noise_multiplier=1.0 / parameter))
+    laws = (_loss_distribution(event, neighbours, discretization, delta) for event in runs)
+    return reduce(lambda one, other: one.compose(other), laws)
+
+
+def _split_gaussian(events: Sequence[Event]) -> tuple[float, list[Event]]:
+    """Return the ``μ`` of all Gaussian runs on all records together, and the other events."""
+    runs = [e for e in events if not isinstance(e, GaussianEvent) or e.sampling is not None]
+    plain = [e for e in events if isinstance(e, GaussianEvent) and e.sampling is None]
+    squares = math.fsum(event.count / event.noise_multiplier**2 for event in plain)
+    return math.sqrt(squares) * (1 + 1e-14), runs
 
 
 def pld_epsilon(
     events: Sequence[Event], delta: float, neighbours: Neighbours, discretization: float
 ) -> float:
-    plain = [e for e in events if isinstance(e, GaussianEvent) and e.sampling is None]
-    runs = [event for event in events if event not in plain]
-    if plain:  # all Gaussian runs on all records are one run
-        squares = math.fsum(event.count / event.noise_multiplier**2 for event in plain)
-        runs.append(GaussianEvent(noise_multiplier=1.0 / math.sqrt(squares * (1 + 1e-14))))
-    return float(
-        _compose_losses(runs, neighbours, discretization, delta).get_epsilon_for_delta(delta)
-    )
+    parameter, runs = _split_gaussian(events)
+    if not runs:
+        return gaussian_epsilon(parameter, delta)
+    composed = _compose_losses(events, neighbours, discretization, delta)
+    return float(composed.get_epsilon_for_delta(delta))
 
 
-def _from_profile(event: Event, discretization: float, least_delta: float) -> Any:
+def _from_profile(
+    event: PureEvent | GaussianEvent | LaplaceEvent, discretization: float, least_delta: float
+) -> Any:
     # Slow to import, not always needed.
     from dp_accounting.pld import pld_pmf, privacy_loss_distribution as pld
 
@@ -307,7 +272,7 @@ def renyi_epsilon(events: Sequence[Event], delta: float, neighbours: Neighbours)
 
 
 def renyi_divergences(event: Event, neighbours: Neighbours) -> Vector | None:
-    """Return bounds on the Rényi divergence of all runs at ``ORDERS``; None where none is known."""
+    """Return bounds on the Rényi divergences of all runs at ``ORDERS``; None if not known."""
     from dp_accounting import rdp  # slow to import, not always needed
 
     check_event_relation(event, neighbours)
@@ -406,12 +371,6 @@ def trade_off(
     Guarantee
     ---------
     Claim DP-32. No test of a record's presence has fewer misses at its rate of false alarms.
-
-    Examples
-    --------
-    >>> curve = trade_off(GaussianEvent(noise_multiplier=1.0))
-    >>> round(float(curve.misses(0.05)), 2)
-    0.74
     """
     composed = read_events(events, neighbours)
     combined = _compose_losses(composed.events, composed.neighbours, COARSE, _TAIL)
@@ -459,36 +418,28 @@ def calibrate_to_advantage(
             low = (trial, value)
         else:
             high = (trial, value)
-        trial = _between(low, high, aim)
+        if math.isinf(high[0]) or low[0] == 0.0:
+            trial = 2.0 * low[0] or 0.5 * high[0]
+        else:
+            share = (aim - low[1]) / (high[1] - low[1])
+            trial = low[0] + min(0.9, max(0.1, share)) * (high[0] - low[0])
     raise BudgetError(
         f"target must be an advantage that the method can have; none near {target:.6g} was found. "
         "Use a larger success, or a smaller delta."
     )
 
 
-def _between(low: tuple[float, float], high: tuple[float, float], aim: float) -> float:
-    if math.isinf(high[0]):
-        return 2.0 * low[0]
-    if low[0] == 0.0:
-        return 0.5 * high[0]
-    share = (aim - low[1]) / (high[1] - low[1])
-    return low[0] + min(0.9, max(0.1, share)) * (high[0] - low[0])
-
-
 def _closed_form(events: Sequence[Event]) -> float | None:
     """Return the advantage where a formula has it: Gaussian noise, or one pure run."""
-    if any(event.sampling is not None for event in events):
+    parameter, runs = _split_gaussian(events)
+    if not runs:
+        return math.erf(parameter / math.sqrt(8.0))  # 2 Φ(μ/2) - 1
+    event = runs[0]
+    if parameter or len(runs) > 1 or event.count > 1 or event.sampling is not None:
         return None
-    if all(isinstance(event, GaussianEvent) for event in events):
-        squares = [e.count / e.noise_multiplier**2 for e in events if isinstance(e, GaussianEvent)]
-        return math.erf(math.sqrt(math.fsum(squares) / 8.0))  # 2 Φ(μ/2) - 1
-    if len(events) == 1 and events[0].count == 1:
-        event = events[0]
-        if isinstance(event, LaplaceEvent):
-            return -math.expm1(-0.5 / event.noise_multiplier)
-        if isinstance(event, PureEvent):
-            return math.tanh(event.epsilon / 2.0)
-    return None
+    if isinstance(event, LaplaceEvent):
+        return -math.expm1(-0.5 / event.noise_multiplier)
+    return math.tanh(event.epsilon / 2.0) if isinstance(event, PureEvent) else None
 
 
 VERIFIED_WITHIN: Final = 1e-3  # what the step of privacy-loss distributions may add, relative
@@ -532,10 +483,8 @@ def verify_dp(certificate: DPCertificate, bundle: None = None) -> Verified:
             "certificate must carry its events to be verified; got none, so that nothing can be "
             "recomputed. Release again with this version."
         )
-    missing = [sentence for sentence in NOT_PROMISED if sentence not in certificate.not_promised]
-    if [
-        sentence for sentence in missing if sentence != ONE_RELEASE
-    ]:  # the sum of a search says it otherwise
+    missing = set(NOT_PROMISED) - {*certificate.not_promised, ONE_RELEASE}
+    if missing:  # ONE_RELEASE is said in other words of a search
         raise CertificateError(
             "certificate field not_promised must hold what no such release promises; a sentence "
             "is missing. Do not rely on this certificate."
@@ -560,14 +509,13 @@ def _check_epsilon(certificate: DPCertificate) -> None:
     except BudgetError as error:
         raise CertificateError(f"events must fit the promise of the certificate; {error}") from None
     promised = certificate.epsilon
-    if certificate.kind == "dp" and worst > promised * (1 + VERIFIED_WITHIN):
-        raise _refusal("epsilon", promised, worst)
-    if certificate.kind != "dp" and promised > worst * (1 + VERIFIED_WITHIN):
+    least, most = (worst, promised) if certificate.kind == "dp" else (promised, worst)
+    if least > most * (1 + VERIFIED_WITHIN):
         raise _refusal("epsilon", promised, worst)
 
 
 def _check_advantage(certificate: DPCertificate) -> bool:
-    """Refuse an advantage below that of the events; say whether they tell it."""
+    """Refuse an advantage below that of the events; return whether they give one."""
     if certificate.advantage is None:
         return True
     events = events_of(certificate)

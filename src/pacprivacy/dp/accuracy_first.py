@@ -11,7 +11,7 @@ from __future__ import annotations
 import math
 from abc import ABC, abstractmethod
 from dataclasses import dataclass
-from typing import Any, ClassVar, Final, Literal
+from typing import Any, ClassVar, Final, Literal, NamedTuple
 
 import numpy as np
 
@@ -26,7 +26,7 @@ from pacprivacy.dp.linear_models import (
     minimise_perturbed,
     solve_trust_region as solve_trust_region,
 )
-from pacprivacy.dp.noise import add_laplace, dp_noise_source
+from pacprivacy.dp.noise import add_laplace, check_gamma, dp_noise_source
 from pacprivacy.dp.noise_reduction import (
     FLOAT_MARGIN,
     Calibration as Calibration,
@@ -49,12 +49,8 @@ SEARCHES: Final[dict[Search, str]] = {
 }
 
 
-@dataclass(frozen=True, slots=True, kw_only=True, eq=False)
-class Part:
-    """Numbers that are perturbed together, with an equal share of every level; curator-only.
-
-    One record moves them by at most ``sensitivity`` in the sum of absolute changes.
-    """
+class Part(NamedTuple):
+    """Numbers that get noise together, and how far one record moves them, in absolute sum."""
 
     name: str
     values: Vector
@@ -62,12 +58,11 @@ class Part:
 
 
 class Problem(ABC):
-    """A model that is a function of perturbed numbers, and a risk to judge it by; curator-only.
+    """A model as a function of noisy numbers, and a risk to judge it by; curator-only.
 
-    ``parts`` are perturbed; ``best`` is the model of least risk, and ``radius`` a length that no
-    optimum exceeds. ``unit`` turns models into the units of the features. ``excess_sensitivity`` is
-    how far one record moves the excess risk of a fixed model; ``bounds`` says what was done to the
-    records.
+    All ``parts`` get noise, each from an equal share of a level. ``best`` is the model of least
+    risk within ``radius``, ``unit`` converts models to the units of the features, and one record
+    moves the excess risk of a fixed model by at most ``excess_sensitivity``.
     """
 
     mechanism: ClassVar[str]
@@ -76,7 +71,7 @@ class Problem(ABC):
     best: Vector
     unit: float
     excess_sensitivity: float
-    bounds: tuple[str, ...]
+    bounds: tuple[str, ...]  # what was done to the records, in sentences
 
     def __init__(self, shape: tuple[int, int], *, penalty: float, radius: float) -> None:
         self.n_records, self.n_features = shape
@@ -86,7 +81,6 @@ class Problem(ABC):
 
     @property
     def assumptions(self) -> tuple[str, ...]:
-        """Assumptions of the promise, in sentences."""
         return (
             *self.bounds,
             f"Models have a length of at most {self.radius:.6g} in scaled units, a public number; "
@@ -95,7 +89,7 @@ class Problem(ABC):
         )
 
     def model(self, noisy: tuple[Vector, ...]) -> Vector:
-        """Return the model with the perturbed parts; by default the optimum, within the radius."""
+        """Return the model of noisy parts; by default a noisy optimum, shrunk to the radius."""
         length = float(np.linalg.norm(noisy[0]))
         return noisy[0] * (self.radius / length) if length > self.radius else noisy[0]
 
@@ -103,41 +97,20 @@ class Problem(ABC):
     def excess_risk(self, models: Matrix) -> Vector:
         """Return the risk of each row above the least risk within the radius; never released."""
 
-    def coefficients(self, model: Vector) -> Vector:
-        """Return the model in the units of the features and the target."""
-        return model * self.unit
-
     @abstractmethod
     def theory_epsilon(self, alpha: float) -> float:
-        """Return the level that the utility theorem demands."""
-
-
-def shrink_problem_rows(features: Matrix, bound: float, *, norm: int) -> Matrix:
-    """Return rows divided by ``bound``, those longer than it shrunk to length 1."""
-    limit = check_positive("x_bound", bound, advice="Use a length that rows rarely exceed.")
-    lengths = records.clipping_norms(features, order=norm)  # an infinite one makes a row of zeros
-    # The length is off by a factor within 1 ± (d + 2) 2^-53; three more roundings follow it.
-    safe = 1.0 - (features.shape[1] + 16) * 2.0**-52
-    return np.asarray(features * (safe / np.maximum(lengths, limit)), dtype=np.float64)
+        """Return the ``ε`` at which the expected excess risk is at most ``alpha``, by theorem."""
 
 
 class RidgeProblem(Problem):
-    """Sums of clipped rows, and the risk of models (claims AF-8 and DP-17); curator-only."""
+    """Noise on the sums of clipped rows (claims AF-8 and DP-17); curator-only."""
 
     mechanism = "ridge regression from perturbed sums"
 
-    def __init__(
-        self,
-        X: Any,
-        y: Any,
-        *,
-        penalty: float,
-        x_bound: float,
-        y_bound: float,
-    ) -> None:
+    def __init__(self, X: Any, y: Any, *, penalty: float, x_bound: float, y_bound: float) -> None:
         features, target = records.read_regression_records(X, y)
-        super().__init__(features.shape, penalty=penalty, radius=ridge_problem_radius(penalty))
-        rows = shrink_problem_rows(features, x_bound, norm=1)
+        super().__init__(features.shape, penalty=penalty, radius=0.5 / math.sqrt(penalty))
+        rows = records.shrink_rows(features, x_bound, order=1) / x_bound
         values = np.clip(target / y_bound, -1.0, 1.0)
         gram, products = rows.T @ rows, rows.T @ values
         self._upper = np.triu_indices(self.n_features)
@@ -147,8 +120,8 @@ class RidgeProblem(Problem):
         sensitivity = 2.0 + 4.0 * float(self.n_records) ** 2 * 2.0**-53
         moments = self._weights * gram[self._upper]
         self.parts = (
-            Part(name="moments", values=moments, sensitivity=sensitivity),
-            Part(name="products", values=products, sensitivity=sensitivity),
+            Part("moments", moments, sensitivity),
+            Part("products", products, sensitivity),
         )
         # The loss of one record is at most (1 + R)²/2, for the model and for the best one.
         self.excess_sensitivity = (1.0 + self.radius) ** 2 / self.n_records
@@ -177,38 +150,23 @@ class RidgeProblem(Problem):
         return np.asarray(curved + away @ self._slope)
 
     def theory_epsilon(self, alpha: float) -> float:
-        return ridge_problem_epsilon(
-            alpha, n_records=self.n_records, n_features=self.n_features, radius=self.radius
-        )
-
-
-def ridge_problem_radius(penalty: float) -> float:
-    """Return a length that no ridge solution exceeds: ``1/(2 sqrt(λ))``."""
-    return 0.5 / math.sqrt(penalty)
-
-
-def ridge_problem_epsilon(
-    alpha: float, *, n_records: int, n_features: int, radius: float, gamma: float | None = None
-) -> float:
-    """Return the ``ε`` of excess risk ``alpha``: on average, or but for ``gamma`` (claim AF-8)."""
-    products = 2.0 * radius * math.sqrt(n_features)
-    moments = radius**2 * 0.5 * math.sqrt(n_features * (n_features + 3))
-    average = 4.0 * math.sqrt(2.0) * (products + moments) / (n_records * alpha)
-    return average if gamma is None else average / math.sqrt(gamma)
+        products = 2.0 * self.radius * math.sqrt(self.n_features)
+        moments = self.radius**2 * 0.5 * math.sqrt(self.n_features * (self.n_features + 3))
+        return 4.0 * math.sqrt(2.0) * (products + moments) / (self.n_records * alpha)
 
 
 class LogisticProblem(Problem):
-    """The optimum on clipped rows, and the risk of models (claims AF-9 and DP-17); curator-only."""
+    """Noise on the optimum for clipped rows (claims AF-9 and DP-17); curator-only."""
 
     block = 16
     mechanism = "logistic regression, perturbed optimum"
 
     def __init__(self, X: Any, y: Any, *, penalty: float, x_bound: float) -> None:
-        features = records.finite_records(records.read_records(X))
-        super().__init__(features.shape, penalty=penalty, radius=logistic_problem_radius(penalty))
-        places = records.encode_record_labels(y, (-1, 1), len(features))
-        signs = np.where(places < 0, 0.0, 2.0 * places - 1.0)
-        signed = shrink_problem_rows(features, x_bound, norm=2) * signs[:, None]
+        features = records.read_records(X)
+        radius = math.sqrt(LARGEST_PULL / penalty)
+        super().__init__(features.shape, penalty=penalty, radius=radius)
+        signs = records.encode_record_signs(y, (-1, 1), len(features))
+        signed = records.shrink_rows(features, x_bound) * (signs / x_bound)[:, None]
         # Equal rows are summed once; real tables have many.
         self._rows, counts = np.unique(signed, axis=0, return_counts=True)
         self._weights = counts / self.n_records
@@ -219,9 +177,9 @@ class LogisticProblem(Problem):
         )
         self.best = self.model((optimum,))
         self._least_risk = float(self._risk(self.best[None, :])[0])
-        sensitivity = logistic_problem_sensitivity(self.n_records, self.n_features, penalty)
-        sensitivity *= 1.0 + 2.0 * TOLERANCE
-        self.parts = (Part(name="coefficients", values=self.best, sensitivity=sensitivity),)
+        #: How far one record moves the exact optimum, in absolute sum.
+        self.reach = 2.0 * math.sqrt(self.n_features) / (self.n_records * penalty)
+        self.parts = (Part("coefficients", self.best, self.reach * (1.0 + 2.0 * TOLERANCE)),)
         # The loss ranges over ln((1 + e^M)/(1 + e^-M)) = M for models of length M.
         self.excess_sensitivity = 2.0 * self.radius / self.n_records
         self.bounds = (
@@ -235,12 +193,10 @@ class LogisticProblem(Problem):
         return np.asarray(self._risk(models) - self._least_risk)
 
     def theory_epsilon(self, alpha: float) -> float:
-        return logistic_problem_epsilon(
-            alpha,
-            n_records=self.n_records,
-            n_features=self.n_features,
-            penalty=self.penalty,
-        )
+        # The root of 2 sqrt(2) p/(nλε) + 4 p²/(n²λε²) = α: what the loss gains, and the penalty.
+        reach = self.n_features / (self.n_records * self.penalty)
+        linear, squared = 2.0 * math.sqrt(2.0) * reach, 4.0 * self.penalty * reach**2
+        return (linear + math.sqrt(linear**2 + 4.0 * alpha * squared)) / (2.0 * alpha)
 
     def _risk(self, models: Matrix) -> Vector:
         margins = self._rows @ models.T
@@ -251,66 +207,23 @@ class LogisticProblem(Problem):
         )
 
 
-def logistic_problem_radius(penalty: float) -> float:
-    """Return a length that no regularised logistic solution exceeds: ``sqrt(W(1/e)/λ)``."""
-    return math.sqrt(LARGEST_PULL / penalty)
-
-
-def logistic_problem_sensitivity(n_records: int, n_features: int, penalty: float) -> float:
-    """Return how far one record moves the logistic optimum: ``2 sqrt(p)/(n λ)``, absolute sum."""
-    return 2.0 * math.sqrt(n_features) / (n_records * penalty)
-
-
-def logistic_problem_epsilon(
-    alpha: float, *, n_records: int, n_features: int, penalty: float
-) -> float:
-    """Return the ``ε`` that the paper's theorem demands of output perturbation, on average.
-
-    The root of ``2 sqrt(2) p/(nλε) + 4 p²/(n²λε²) = α``: what the loss gains, and the penalty.
-    """
-    reach = n_features / (n_records * penalty)
-    linear, squared = 2.0 * math.sqrt(2.0) * reach, 4.0 * penalty * reach**2
-    return (linear + math.sqrt(linear**2 + 4.0 * alpha * squared)) / (2.0 * alpha)
-
-
 class RidgeOptimumProblem(RidgeProblem):
-    """The ridge solution on clipped rows, perturbed itself (claim AF-11); curator-only."""
+    """Noise on the ridge solution for clipped rows (claim AF-11); curator-only."""
 
     mechanism = "ridge regression, perturbed optimum"
 
     def __init__(self, X: Any, y: Any, *, penalty: float, x_bound: float, y_bound: float) -> None:
         super().__init__(X, y, penalty=penalty, x_bound=x_bound, y_bound=y_bound)
-        sensitivity = ridge_optimum_sensitivity(self.n_records, self.n_features, penalty)
+        #: How far one record moves the exact optimum, in absolute sum.
+        self.reach = (self.radius + 2.0) * math.sqrt(self.n_features) / (self.n_records * penalty)
         # What float64 adds to the sums, and to the solution of a system of this condition.
-        sensitivity *= 1.0 + 2e-6 + 4.0 * float(self.n_records) ** 2 * 2.0**-53
-        self.parts = (Part(name="coefficients", values=self.best, sensitivity=sensitivity),)
+        rounding = 1.0 + 2e-6 + 4.0 * float(self.n_records) ** 2 * 2.0**-53
+        self.parts = (Part("coefficients", self.best, self.reach * rounding),)
 
-    model = Problem.model  # the optimum itself is perturbed
+    model = Problem.model  # the optimum itself gets the noise
 
     def theory_epsilon(self, alpha: float) -> float:
-        return ridge_optimum_epsilon(
-            alpha, n_records=self.n_records, n_features=self.n_features, penalty=self.penalty
-        )
-
-
-def ridge_optimum_sensitivity(n_records: int, n_features: int, penalty: float) -> float:
-    """Return how far one record moves the ridge solution: ``(R + 2) sqrt(p)/(nλ)``, absolute sum.
-
-    ``R = 1/(2 sqrt(λ))`` bounds the length of the solution.
-    """
-    reach = ridge_problem_radius(penalty) + 2.0
-    return reach * math.sqrt(n_features) / (n_records * penalty)
-
-
-def ridge_optimum_epsilon(
-    alpha: float, *, n_records: int, n_features: int, penalty: float
-) -> float:
-    """Return the ``ε`` at which the perturbed ridge solution has excess risk ``alpha`` on average.
-
-    ``Δ sqrt(p (1 + λ)/α)``, ``Δ`` the sensitivity (claim AF-11).
-    """
-    sensitivity = ridge_optimum_sensitivity(n_records, n_features, penalty)
-    return sensitivity * math.sqrt(n_features * (1.0 + penalty) / alpha)
+        return self.reach * math.sqrt(self.n_features * (1.0 + self.penalty) / alpha)
 
 
 @dataclass(frozen=True, slots=True, kw_only=True, eq=False)
@@ -323,12 +236,12 @@ class SearchOutcome:
     """
 
     model: Vector
-    level: int
-    n_levels: int
-    test_epsilon: float
+    level: int = 1
+    n_levels: int = 1
+    test_epsilon: float = 0.0
     level_epsilon: float
     most_epsilon: float
-    accepted: bool
+    accepted: bool = False
     noise: dict[str, float]
 
     def __post_init__(self) -> None:
@@ -348,41 +261,32 @@ class SearchCandidates:
         self.levels = geometric_levels(
             1.0 / problem.n_records, 4.0 * problem.theory_epsilon(alpha), n_levels
         )
-        self._share = share = 1.0 / len(problem.parts)
+        shares = self.levels / len(problem.parts)
         self._noisy = [
-            NoisyLevels(
-                part.values,
-                sensitivity=part.sensitivity,
-                epsilons=share * self.levels,
-                source=source,
-            )
+            NoisyLevels(part.values, sensitivity=part.sensitivity, epsilons=shares, source=source)
             for part in problem.parts
         ]
         self._models: list[Vector] = []
         self._excess: list[float] = []
 
     def model(self, level: int) -> Vector:
-        """Return the model of a level that was worked out."""
         return self._models[level].copy()
 
     def excess_risk(self, level: int) -> float:
-        """Return the excess risk of a level, working out more levels where it must."""
+        """Return the excess risk of a level; compute more levels if needed."""
         while level >= len(self._excess):
             n_models = min(self.problem.block, len(self.levels) - len(self._excess))
-            models = np.array(
-                [
-                    self.problem.model(tuple(part.refine() for part in self._noisy))
-                    for _ in range(n_models)
-                ]
-            )
-            self._models += list(models)
-            self._excess += self.problem.excess_risk(models).tolist()
+            models = [
+                self.problem.model(tuple(part.refine() for part in self._noisy))
+                for _ in range(n_models)
+            ]
+            self._models += models
+            self._excess += self.problem.excess_risk(np.array(models)).tolist()
         return self._excess[level]
 
     def noise_scales(self, level: int) -> dict[str, float]:
-        """Return the scales of the noise at a level, by the names of the parts."""
-        share = self._share * float(self.levels[level])
-        return {part.name: part.sensitivity / share for part in self.problem.parts}
+        parts = zip(self.problem.parts, self._noisy, strict=True)
+        return {part.name: noisy.noise_scale(level) for part, noisy in parts}
 
 
 def search_by_reduction(
@@ -405,6 +309,7 @@ def search_by_reduction(
     while not search.ask(-candidates.excess_risk(level)) and level < n_levels - 1:
         level += 1
     threshold_scale, query_scale = search.noise_scales
+    tests = {"threshold": threshold_scale, "queries": query_scale}
     return SearchOutcome(
         model=candidates.model(level),
         level=level + 1,
@@ -413,11 +318,7 @@ def search_by_reduction(
         level_epsilon=float(candidates.levels[level]),
         most_epsilon=plan.epsilon + float(candidates.levels[-1]),
         accepted=search.is_over,
-        noise={
-            **candidates.noise_scales(level),
-            "threshold": threshold_scale,
-            "queries": query_scale,
-        },
+        noise=candidates.noise_scales(level) | tests,
     )
 
 
@@ -426,36 +327,35 @@ def search_by_doubling(
 ) -> SearchOutcome:
     """Release afresh at twice the level until a noisy test is passed (claim AF-7)."""
     levels = doubling_levels(1.0 / problem.n_records, 4.0 * problem.theory_epsilon(alpha))
-    reach, first = problem.excess_sensitivity, float(levels[0])
-    test_epsilon = 2.0 * reach * math.log(len(levels) / gamma) / alpha
+    reach, first, n_levels = problem.excess_sensitivity, float(levels[0]), len(levels)
+    test_epsilon = 2.0 * reach * math.log(n_levels / gamma) / alpha
     for step, level in enumerate(levels, start=1):
-        model, scales = _release_once(problem, float(level), source)
-        excess = float(problem.excess_risk(model[None, :])[0])
+        one = search_by_theory(problem, epsilon=float(level), source=source)
         test = add_laplace(
-            excess,
+            float(problem.excess_risk(one.model[None, :])[0]),
             sensitivity=reach * FLOAT_MARGIN,
             epsilon=test_epsilon,
             source=source,
         )
         accepted = bool(test.values <= 0.5 * alpha)
-        if accepted or step == len(levels):
+        if accepted or step == n_levels:
             break
-    total, most = (
-        search_by_doubling_loss(
-            steps, first=first, sensitivity=reach, n_steps=len(levels), alpha=alpha, gamma=gamma
+
+    def loss(steps: int) -> float:
+        return search_by_doubling_loss(
+            steps, first=first, sensitivity=reach, n_steps=n_levels, alpha=alpha, gamma=gamma
         )
-        for steps in (step, len(levels))
-    )
+
     spent = (2.0**step - 1.0) * first
     return SearchOutcome(
-        model=model,
+        model=one.model,
         level=step,
-        n_levels=len(levels),
-        test_epsilon=total - spent,
+        n_levels=n_levels,
+        test_epsilon=loss(step) - spent,
         level_epsilon=spent,
-        most_epsilon=most,
+        most_epsilon=loss(n_levels),
         accepted=accepted,
-        noise={**scales, "tests": test.noise_scale},
+        noise=one.noise | {"tests": test.noise_scale},
     )
 
 
@@ -469,37 +369,23 @@ def search_by_doubling_loss(
 
 def search_by_theory(problem: Problem, *, epsilon: float, source: BitSource) -> SearchOutcome:
     """Release once, at the level that a utility theorem demands; nothing is tested."""
-    model, scales = _release_once(problem, epsilon, source)
-    return SearchOutcome(
-        model=model,
-        level=1,
-        n_levels=1,
-        test_epsilon=0.0,
-        level_epsilon=epsilon,
-        most_epsilon=epsilon,
-        accepted=False,
-        noise=scales,
-    )
-
-
-def _release_once(
-    problem: Problem, epsilon: float, source: BitSource
-) -> tuple[Vector, dict[str, float]]:
     share = epsilon / len(problem.parts)
     noisy = [
         add_laplace(part.values, sensitivity=part.sensitivity, epsilon=share, source=source)
         for part in problem.parts
     ]
-    scales = {
-        part.name: perturbed.noise_scale
-        for part, perturbed in zip(problem.parts, noisy, strict=True)
-    }
-    return problem.model(tuple(perturbed.values for perturbed in noisy)), scales
+    parts = zip(problem.parts, noisy, strict=True)
+    return SearchOutcome(
+        model=problem.model(tuple(perturbed.values for perturbed in noisy)),
+        level_epsilon=epsilon,
+        most_epsilon=epsilon,
+        noise={part.name: perturbed.noise_scale for part, perturbed in parts},
+    )
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Method(ABC):
-    """Options, and the search by noise reduction; see :class:`OutputNR`."""
+    """Options and searches of :class:`CovNR` and :class:`OutputNR`."""
 
     alpha: float
     penalty: float
@@ -514,8 +400,7 @@ class Method(ABC):
         check_positive("alpha", self.alpha, advice="Use the excess risk that you can bear.")
         check_positive("penalty", self.penalty, advice="Use about 0.01.")
         check_positive("x_bound", self.x_bound, advice="Use a length that rows rarely exceed.")
-        if isinstance(self.gamma, bool) or not 0.0 < self.gamma < 1.0:
-            raise BudgetError(f"gamma must be between 0 and 1; got {self.gamma!r}. Use 0.1.")
+        check_gamma(self.gamma)
         if self.neighbours != "replace":
             raise BudgetError(
                 f"neighbours must be 'replace'; got {self.neighbours!r}. These methods treat the "
@@ -524,8 +409,7 @@ class Method(ABC):
         if self.n_levels < 2:
             raise BudgetError(f"n_levels must be at least 2; got {self.n_levels}. Use 1000.")
         if self.y_bound is not None:
-            advice = "Use a value that targets rarely exceed."
-            check_positive("y_bound", self.y_bound, advice=advice)
+            check_positive("y_bound", self.y_bound, advice="Use what targets rarely exceed.")
 
     @abstractmethod
     def prepare(self, X: Any, y: Any) -> Problem:
@@ -554,49 +438,36 @@ class Method(ABC):
                 f"search must be one of {', '.join(SEARCHES)}; got {search!r}. Leave it out."
             )
         problem, source = self.prepare(X, y), dp_noise_source(simulate)
+        alpha, gamma = self.alpha, self.gamma
         if search == "theory":
-            epsilon = problem.theory_epsilon(self.alpha)
+            epsilon = problem.theory_epsilon(alpha)
             outcome = search_by_theory(problem, epsilon=epsilon, source=source)
         elif search == "doubling":
-            outcome = search_by_doubling(problem, alpha=self.alpha, gamma=self.gamma, source=source)
+            outcome = search_by_doubling(problem, alpha=alpha, gamma=gamma, source=source)
         else:
-            outcome = search_by_reduction(
-                SearchCandidates(
-                    problem,
-                    alpha=self.alpha,
-                    n_levels=self.n_levels,
-                    source=source,
-                ),
-                alpha=self.alpha,
-                gamma=self.gamma,
-                calibration=self.calibration,
-                source=source,
+            candidates = SearchCandidates(
+                problem, alpha=alpha, n_levels=self.n_levels, source=source
             )
-        return self._publish(problem, outcome, search, source)
-
-    def _publish(
-        self, problem: Problem, outcome: SearchOutcome, search: Search, source: BitSource
-    ) -> DPRelease:
-        """Return the model with the certificate of what it cost."""
-        tested = search != "theory"
-        accounting: dict[str, Any] = {
-            "level": f"{outcome.level} of {outcome.n_levels}",
-            "releases": outcome.level_epsilon,
-        }
-        if tested:
-            accounting["tests"] = outcome.test_epsilon
+            outcome = search_by_reduction(
+                candidates, alpha=alpha, gamma=gamma, calibration=self.calibration, source=source
+            )
         rounded = 1 + 2.0**-50  # the sums were rounded a few times
+        tests = {} if search == "theory" else {"tests": outcome.test_epsilon}
         return publish_event(
-            problem.coefficients(outcome.model),
+            outcome.model * problem.unit,
             (outcome.epsilon * rounded, 0.0, "replace"),
             PureEvent(epsilon=outcome.most_epsilon * rounded),
             simulation=source.is_simulation,
-            kind="dp-ex-post" if tested else "dp",
+            kind="dp-ex-post" if tests else "dp",
             mechanism=f"{problem.mechanism}, {SEARCHES[search]}",
             assumptions=problem.assumptions,
-            accounting=accounting,
+            accounting={
+                "level": f"{outcome.level} of {outcome.n_levels}",
+                "releases": outcome.level_epsilon,
+                **tests,
+            },
             noise=outcome.noise,
-            notes=(self._note(outcome, tested=tested),),
+            notes=(self._note(outcome, tested=bool(tests)),),
         )
 
     def _note(self, outcome: SearchOutcome, *, tested: bool) -> str:
@@ -624,13 +495,7 @@ class CovNR(Method):
     y_bound: float
 
     def prepare(self, X: Any, y: Any) -> RidgeProblem:
-        return RidgeProblem(
-            X,
-            y,
-            penalty=self.penalty,
-            x_bound=self.x_bound,
-            y_bound=self.y_bound,
-        )
+        return RidgeProblem(X, y, penalty=self.penalty, x_bound=self.x_bound, y_bound=self.y_bound)
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -659,14 +524,6 @@ class OutputNR(Method):
     ---------
     Claims AF-4, AF-5, AF-9 and AF-11. The ex-post loss is in the certificate; with probability
     ``1 - gamma`` a model that was accepted has excess risk at most ``alpha``.
-
-    Examples
-    --------
-    >>> X = np.random.default_rng(0).uniform(-0.7, 0.7, size=(20_000, 2))
-    >>> method = OutputNR(alpha=0.1, penalty=0.01, x_bound=1.0, n_levels=100)
-    >>> release = method.release(X, np.where(X[:, 0] > 0, 1, -1), simulate=0)
-    >>> release.value.shape, release.certificate.kind
-    ((2,), 'dp-ex-post')
     """
 
     def prepare(self, X: Any, y: Any) -> Problem:

@@ -1,10 +1,9 @@
 """Fits on disjoint blocks of records: a private middle of them, or their votes (PATE).
 
-A fit is code of others, which may draw from global generators, keep state between calls, warn or
-fail. Every block therefore gets a copy of the fit as it was handed over, and global generators
-that were seeded for this block by the secret source: what comes out is a function of the block's
-records and of its seed, whatever happens in other blocks. A teacher of PATE is such a fit: teachers
-vote on public questions, and noisy winners teach a student.
+A fit may draw from global generators, keep state between calls, warn or fail. Every block therefore
+gets a copy of the fit as it was handed over, and global generators seeded for this block by the
+secret source: the result is a function of the block's records and of its seed. A teacher of PATE is
+such a fit: teachers vote on public questions, and noisy winners teach a student.
 """
 
 import math
@@ -21,7 +20,7 @@ from pacprivacy._random import BitSource, own_generators
 from pacprivacy.dp.accounting import accounting_noise_advantage
 from pacprivacy.dp.certificate import DPRelease, Neighbours, check_neighbours
 from pacprivacy.dp.events import Event, PureEvent, noise_event, publish_event
-from pacprivacy.dp.mechanisms import exponential_choice
+from pacprivacy.dp.mechanisms import choose_quantile
 from pacprivacy.dp.noise import (
     add_gaussian,
     add_noise,
@@ -42,15 +41,14 @@ ALONE: Final = (
 
 
 def draw_aggregate_blocks(
-    n_records: int,
-    n_blocks: int,
-    *,
-    neighbours: Neighbours,
-    source: BitSource,
-) -> list[Integers]:
-    """Draw which records are in which block (claim DP-14)."""
+    n_records: int, n_blocks: int, *, neighbours: Neighbours, source: BitSource
+) -> tuple[list[Integers], list[int]]:
+    """Draw which records are in which block, and a seed for each block (claim DP-14)."""
     check_neighbours(neighbours)
-    _check_number(n_blocks)
+    if n_blocks < 2:
+        raise DataError(f"n_blocks must be at least 2; got {n_blocks}. Use about 50.")
+    words = source.words(2 * n_blocks).tolist()
+    seeds = [low | high << 64 for low, high in zip(words[::2], words[1::2], strict=True)]
     if neighbours == "add_remove":
         chosen = uniform_lattice_integers(np.full(n_records, n_blocks, dtype=np.int64), source)
     else:
@@ -62,13 +60,7 @@ def draw_aggregate_blocks(
         order = np.argsort(source.words(n_records), kind="stable")
         chosen = np.empty(n_records, dtype=np.int64)
         chosen[order] = np.arange(n_records) % n_blocks
-    return [np.flatnonzero(chosen == block) for block in range(n_blocks)]
-
-
-def draw_aggregate_seeds(n_blocks: int, source: BitSource) -> list[int]:
-    _check_number(n_blocks)
-    words = source.words(2 * n_blocks).tolist()
-    return [low | high << 64 for low, high in zip(words[::2], words[1::2], strict=True)]
+    return [np.flatnonzero(chosen == block) for block in range(n_blocks)], seeds
 
 
 def map_aggregate_blocks(
@@ -106,11 +98,6 @@ def fit_aggregate_block(estimator: Any, rows: Array, target: Array) -> Any:
         if finite.all():
             raise
     return _seeded_clone(estimator).fit(rows[finite], target[finite])
-
-
-def _check_number(n_blocks: int) -> None:
-    if n_blocks < 2:
-        raise DataError(f"n_blocks must be at least 2; got {n_blocks}. Use about 50.")
 
 
 def _seeded_clone(estimator: Any) -> Any:
@@ -209,18 +196,14 @@ class MedianAggregator:
         share = _share_of_choices(epsilon, delta, size)
         medians = np.empty(size)
         for j in range(size):
-            grid = np.linspace(lower[j], upper[j], self.n_points)
-            column = np.sort(outputs[:, j])
-            below = np.searchsorted(column, grid, side="left")
-            above = len(column) - np.searchsorted(column, grid, side="right")
-            place = exponential_choice(
-                -np.maximum(below, above).astype(np.float64),
-                sensitivity=1.0,
+            medians[j] = choose_quantile(
+                outputs[:, j],
+                np.linspace(lower[j], upper[j], self.n_points),
+                0.5,
                 epsilon=share,
-                monotone=False,
+                neighbours="replace",  # one block's output may be any other
                 source=source,
             )
-            medians[j] = grid[place]
         return medians, {"epsilon of each coordinate": share}
 
     def event(self, size: int, epsilon: float, delta: float) -> Event:
@@ -271,8 +254,7 @@ def subsample_aggregate(
         raise DataError("data must be arrays of equal length. Pass a tuple such as (X, y).")
     n_records = lengths.pop()
     source = dp_noise_source(simulate)
-    seeds = draw_aggregate_seeds(n_blocks, source)
-    blocks = draw_aggregate_blocks(n_records, n_blocks, neighbours=neighbours, source=source)
+    blocks, seeds = draw_aggregate_blocks(n_records, n_blocks, neighbours=neighbours, source=source)
     center = aggregator.center(size)
 
     def checked(*parts: Any) -> Vector:
@@ -281,8 +263,7 @@ def subsample_aggregate(
         return numbers.copy() if good else center
 
     fits = map_aggregate_blocks(checked, data, blocks, seeds=seeds, failed=center, n_jobs=n_jobs)
-    outputs = np.stack(fits)
-    value, noise = aggregator.combine(outputs, epsilon, delta, source)
+    value, noise = aggregator.combine(np.stack(fits), epsilon, delta, source)
     return publish_event(
         value,
         (epsilon, delta, neighbours),
@@ -308,13 +289,6 @@ def _share_of_choices(epsilon: float, delta: float, n_choices: int) -> float:
     # ρ + 2 sqrt(ρ ln(1/δ)) = ε, each choice ε₀²/2 of ρ; rounded down.
     root = epsilon / (math.sqrt(log + epsilon) + math.sqrt(log))
     return max(basic, math.sqrt(2.0 / n_choices) * root * (1 - 1e-12))
-
-
-ASSUMPTIONS: Final = (
-    "A record is in the block of one teacher, so it changes one vote for each question.",
-    ALONE,
-    "The questions are public and the classes were declared.",
-)
 
 
 def count_pate_votes(
@@ -351,12 +325,8 @@ def count_pate_votes(
             f"questions must have the features of X, {features.shape[1:]}; got shape "
             f"{public_rows.shape}. Pass public rows of the same columns."
         )
-    seeds = draw_aggregate_seeds(n_teachers, source)
-    blocks = draw_aggregate_blocks(
-        len(features),
-        n_teachers,
-        neighbours=neighbours,
-        source=source,
+    blocks, seeds = draw_aggregate_blocks(
+        len(features), n_teachers, neighbours=neighbours, source=source
     )
 
     def teach(features: Array, codes: Integers) -> Integers:
@@ -395,7 +365,12 @@ def label_by_votes(
     Claim DP-15. ``(epsilon, delta)``-differential privacy of all answers, whatever the votes are.
     """
     check_neighbours(neighbours)
-    counts = _read_votes(votes)
+    counts = np.asarray(votes)
+    if counts.ndim != 2 or counts.shape[1] < 2 or counts.dtype.kind not in "iu":
+        raise DataError(
+            f"votes must be whole numbers of shape (n_questions, n_classes); got {counts.shape} "
+            f"and dtype {counts.dtype}. Use count_pate_votes."
+        )
     parameter = dp_noise_parameter(epsilon, delta, counts.size)
     source = dp_noise_source(simulate)
     reach = math.sqrt(2.0 * len(counts)) * (1 + 1e-12)
@@ -409,17 +384,11 @@ def label_by_votes(
         simulation=source.is_simulation,
         advantage=accounting_noise_advantage(epsilon, delta, counts.size),
         mechanism=f"PATE: {len(counts)} questions answered by noisy majorities",
-        assumptions=ASSUMPTIONS,
+        assumptions=(
+            "A record is in the block of one teacher, so it changes one vote for each question.",
+            ALONE,
+            "The questions are public and the classes were declared.",
+        ),
         accounting={"method": "one Gaussian mechanism for all votes", "questions": len(counts)},
         noise={"std of votes": noisy.noise_std},
     )
-
-
-def _read_votes(votes: Integers) -> Integers:
-    counts = np.asarray(votes)
-    if counts.ndim != 2 or counts.shape[1] < 2 or counts.dtype.kind not in "iu":
-        raise DataError(
-            f"votes must be whole numbers of shape (n_questions, n_classes); got {counts.shape} "
-            f"and dtype {counts.dtype}. Use count_pate_votes."
-        )
-    return counts

@@ -7,9 +7,12 @@ looks for an event that tells them apart; on the other half it counts that event
 import math
 from collections.abc import Callable, Iterator
 from dataclasses import dataclass
+from functools import partial
+from itertools import product
 from typing import Any, Final, Literal
 
 import numpy as np
+import scipy
 
 from pacprivacy._checks import Array, Mask
 from pacprivacy.errors import AuditError
@@ -102,26 +105,11 @@ def audit_dp(
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class _Event:
-    """A set of outcomes, said to be more likely on data set ``likely``."""
+    """A set of outcomes that is more likely on data set ``likely``."""
 
-    column: int
+    name: str
     likely: int
-    threshold: float = math.nan
-    above: bool = True
-    values: tuple[Any, ...] = ()
-
-    @property
-    def name(self) -> str:
-        statistic = f"statistic {self.column}"
-        if self.values:
-            return f"{statistic} among {len(self.values)} values"
-        return f"{statistic} {'above' if self.above else 'at most'} {self.threshold:.4g}"
-
-    def contains(self, outputs: Array) -> Mask:
-        statistic = outputs[:, self.column]
-        if self.values:
-            return np.isin(statistic, self.values)
-        return np.asarray((statistic > self.threshold) == self.above)
+    contains: Callable[[Array], Mask]
 
     def hits(self, outputs: list[Array]) -> tuple[int, int]:
         counts = [int(self.contains(side).sum()) for side in outputs]
@@ -130,17 +118,12 @@ class _Event:
     def value(self, outputs: list[Array], delta: float, gamma: float) -> float:
         often, rarely = self.hits(outputs)
         n = len(outputs[0])
-        lower = _clopper_pearson(often, n, gamma / 2.0, upper=False)
-        upper = _clopper_pearson(rarely, n, gamma / 2.0, upper=True)
+        # Clopper-Pearson: a binomial tail of gamma/2 on either side.
+        lower = scipy.special.betaincinv(often, n - often + 1, gamma / 2.0) if often else 0.0
+        upper = (
+            scipy.special.betainccinv(rarely + 1, n - rarely, gamma / 2.0) if rarely < n else 1.0
+        )
         return max(0.0, math.log((lower - delta) / upper)) if lower > delta else 0.0
-
-
-def _clopper_pearson(successes: int, n: int, level: float, *, upper: bool) -> float:
-    from scipy.stats import beta
-
-    if upper:
-        return 1.0 if successes == n else float(beta.isf(level, successes + 1, n - successes))
-    return 0.0 if successes == 0 else float(beta.ppf(level, successes, n - successes + 1))
 
 
 def _runs(draw: Draw, side: int, n_trials: int) -> Array:
@@ -165,8 +148,18 @@ def _events(first: Array, second: Array) -> Iterator[_Event]:
         levels = np.concatenate([np.linspace(0, 1, N_THRESHOLDS), np.logspace(-4, -2, 20)])
         quantiles = np.concatenate([levels, 1.0 - levels[N_THRESHOLDS:]])
         for threshold in np.unique(np.quantile(values, quantiles)):
-            for likely, above in ((0, True), (0, False), (1, True), (1, False)):
-                yield _Event(column=column, likely=likely, threshold=float(threshold), above=above)
+            for likely, above in product((0, 1), (True, False)):
+                name = f"statistic {column} {'above' if above else 'at most'} {threshold:.4g}"
+                contains = partial(_is_beyond, column, threshold, above)
+                yield _Event(name=name, likely=likely, contains=contains)
+
+
+def _is_beyond(column: int, threshold: float, above: bool, outputs: Array) -> Mask:
+    return np.asarray((outputs[:, column] > threshold) == above)
+
+
+def _is_among(column: int, values: Array, outputs: Array) -> Mask:
+    return np.isin(outputs[:, column], values)
 
 
 def _sets_of_values(first: Array, second: Array, unique: Array, column: int) -> Iterator[_Event]:
@@ -175,5 +168,6 @@ def _sets_of_values(first: Array, second: Array, unique: Array, column: int) -> 
     ratio = np.log((counts[0] + 0.5) / (counts[1] + 0.5))
     for likely, order in ((0, np.argsort(-ratio)), (1, np.argsort(ratio))):
         for size in range(1, len(unique)):
-            chosen = tuple(unique[order[:size]].tolist())
-            yield _Event(column=column, likely=likely, values=chosen)
+            name = f"statistic {column} among {size} values"
+            contains = partial(_is_among, column, unique[order[:size]])
+            yield _Event(name=name, likely=likely, contains=contains)

@@ -6,6 +6,8 @@ from dataclasses import asdict, dataclass
 from pathlib import Path
 from typing import Any, Final, Literal, Self
 
+import msgspec
+
 from pacprivacy import _version
 from pacprivacy._certificates import (
     DP_SCHEMA,
@@ -33,6 +35,7 @@ from pacprivacy._values import (
 from pacprivacy.errors import BudgetError, CertificateError
 from pacprivacy.theory import success_for_epsilon
 
+INFINITE: Final = "infinity"  # of an epsilon in JSON
 Z_95: Final = 1.96  # standard deviations to either side of a 95 % interval
 Neighbours = Literal["add_remove", "replace"]
 NEIGHBOURS: Final[dict[str, str]] = {
@@ -56,7 +59,6 @@ NOT_PROMISED: Final = (
     "A person with several records, or records that depend on each other, are protected less.",
     ONE_RELEASE,
 )
-_LISTS: Final = ("assumptions", "events", "notes", "not_promised")
 
 
 def check_neighbours(neighbours: str) -> None:
@@ -188,12 +190,11 @@ class DPCertificate:
 
     def to_public_dict(self) -> dict[str, Any]:
         """Return everything as plain JSON types; an infinite epsilon as text."""
-        plain = asdict(self)
-        for name in _LISTS:
-            plain[name] = list(plain[name])
-        if math.isinf(self.epsilon):
-            plain["epsilon"] = "infinity"
-        return plain
+        plain = {
+            name: list(item) if isinstance(item, tuple) else item
+            for name, item in asdict(self).items()
+        }
+        return plain | ({"epsilon": INFINITE} if math.isinf(self.epsilon) else {})
 
     def to_json(self) -> str:
         return json.dumps(self.to_public_dict(), indent=2, sort_keys=True, allow_nan=False)
@@ -209,18 +210,18 @@ class DPCertificate:
                 f"certificate must have schema version {DP_SCHEMA!r}; got {version!r}. "
                 "A PAC certificate is read by Certificate."
             )
-        fields = dict(plain)
+        fields = {"advantage": None} | plain  # files from before there was one lack it
+        infinite = {"epsilon": math.inf} if fields.get("epsilon") == INFINITE else {}
         try:
-            if fields.get("epsilon") == "infinity":
-                fields["epsilon"] = math.inf
-            for name in _LISTS:
-                fields[name] = tuple(fields[name])
-            return cls(**fields)
-        except (KeyError, TypeError):
+            certificate = msgspec.convert(fields | infinite, cls)
+        except msgspec.ValidationError:
+            certificate = None
+        if certificate is None or certificate.to_public_dict() != fields:
             raise CertificateError(
                 "certificate must have all its fields, of the right types. "
                 "Use the file as it was written."
-            ) from None
+            )
+        return certificate
 
     @classmethod
     def read(cls, path: str | Path) -> Self:

@@ -1,10 +1,8 @@
 """Private descent: batches, steps along noisy sums of clipped gradients, what they cost together.
 
-A batch is a public rule. Which records it picks is secret and drawn from the operating system; not
-even their number leaves, since sums are divided by the expected size. Where the number of records
-is public, the promise is about replacing one of them. The sum of a step is a vector of whole
-numbers. It is rounded to a coarser grid and gets discrete Gaussian noise there; weights, averages
-and penalties are computed from what comes out.
+A batch is a public rule. Which records it picks is secret, and so is their number: sums are divided
+by the expected size. The sum of a step is a vector of whole numbers, which is rounded to a coarser
+grid and gets discrete Gaussian noise there. Weights, averages and penalties follow from that.
 """
 
 import math
@@ -15,7 +13,6 @@ from typing import Any, ClassVar, Final, Protocol, TypeAlias
 
 import numpy as np
 import scipy
-from msgspec.structs import replace
 
 from pacprivacy._checks import Integers, Vector, check_positive
 from pacprivacy._random import BitSource, ProcessBound
@@ -39,7 +36,7 @@ from pacprivacy.dp.noise import (
 from pacprivacy.dp.records import SUM_BITS
 from pacprivacy.errors import BudgetError, DataError, MechanismError
 from pacprivacy.noise import MAX_UNITS_PER_STD, sample_discrete_gaussian, uniform_lattice_integers
-from pacprivacy.theory import gaussian_epsilon, gaussian_parameter
+from pacprivacy.theory import gaussian_parameter
 
 _WORD: Final = 1 << 64
 
@@ -48,9 +45,8 @@ _WORD: Final = 1 << 64
 class PoissonBatch:
     """Every record is in with probability ``size / n_public``, independently of all others.
 
-    Sums are divided by ``size``, the expected size. ``n_public`` is the number of records as far as
-    it is public; a guess will do. The true number is what adding a record changes, so it is not
-    used.
+    Sums are divided by ``size``. ``n_public`` is the number of records as far as it is public; a
+    guess will do. The true number is not used, as adding a record changes it.
     """
 
     neighbours: ClassVar[Neighbours] = "add_remove"
@@ -73,9 +69,9 @@ class PoissonBatch:
         return float(self.size)
 
     def draw(self, n_records: int, source: BitSource) -> Integers:
-        """Toss one coin for each record; its rate is rounded down to a multiple of 2^-64."""
         if self.size == self.n_public:
             return np.arange(n_records)
+        # The rate is rounded down to a multiple of 2^-64.
         limit = np.uint64(min(_WORD - 1, math.floor(self.rate * _WORD)))
         return np.flatnonzero(source.words(n_records) < limit)
 
@@ -94,6 +90,10 @@ class _CountedBatch:
     def __post_init__(self) -> None:
         check_count("size", self.size)
 
+    def size_for(self, n_records: int) -> float:
+        _check_any(n_records)
+        return float(self.size)
+
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class FixedBatch(_CountedBatch):
@@ -108,8 +108,8 @@ class FixedBatch(_CountedBatch):
         return float(self.size)
 
     def draw(self, n_records: int, source: BitSource) -> Integers:
-        """Draw records one after the other, passing over those that were drawn before."""
-        # Of a large batch, those left out are fewer and take fewer draws.
+        # Records are drawn one by one, without those that were drawn before. Of a large batch,
+        # those left out are fewer.
         n_drawn = min(self.size, n_records - self.size)
         drawn = np.empty(0, dtype=np.int64)
         while len(drawn) < n_drawn:
@@ -132,10 +132,6 @@ class FixedBatch(_CountedBatch):
 @dataclass(frozen=True, slots=True, kw_only=True)
 class ReplacementBatch(_CountedBatch):
     """``size`` independent uniform draws; a record may be drawn several times."""
-
-    def size_for(self, n_records: int) -> float:
-        _check_any(n_records)
-        return float(self.size)
 
     def draw(self, n_records: int, source: BitSource) -> Integers:
         return _draw_places(n_records, self.size, source)
@@ -201,6 +197,7 @@ ADAM_REACH: Final = 1.5  # of a weight, for rows of norm 1, over the root of the
 LEAST_SIGNAL: Final = 0.1  # mean square of a gradient in Adam's steps, over that of its noise
 SCORE_NOISE: Final = 1.0  # of a row of the largest norm, when all steps are done; in logits
 FARTHEST: Final = 100.0  # a row's score in one step, in logits, where there is little noise
+LEAST_NOISE: Final = 1 / 16  # of batches; with less, distributions get too long
 PRECISION: Final = 1e-4  # of the noise that a search finds, relative
 PUBLIC: Final = (
     "Clipping norm, step length, number of steps, batch size, the number of records it is "
@@ -223,21 +220,23 @@ METHODS: Final = {
 class Steps:
     """How a private descent goes; every number is public and must not come from the data.
 
+    Momentum, Adam and penalties cost no privacy.
+
     Parameters
     ----------
     learning_rate : float > 0, optional
-        Length of a step for a gradient of norm 1. Without one, linear models go as far as the noise
-        of all steps lets them: :func:`dp_descent_rate`.
+        Length of a step for a gradient of norm 1. By default linear models go as far as the noise
+        of all steps lets them.
     momentum : float in [0, 1)
         A step follows a running mean of the gradients, in which those before the last one weigh
-        so much; 0.9 is usual. It costs no privacy.
+        so much; 0.9 is usual.
     squares : float in [0, 1)
         With it, Adam: the running mean is divided by the root of a running mean of squares, of this
-        weight (0.99 is usual), less what is noise in them. It costs no privacy.
+        weight (0.99 is usual), without the variance of the noise.
     average : bool
         Release the mean of all iterates instead of the last one.
     penalty : float >= 0
-        Of ``penalty |w|²/2`` beside the *mean* loss; it costs no privacy.
+        Of ``penalty |w|²/2`` beside the *mean* loss.
     """
 
     n_steps: int
@@ -280,13 +279,12 @@ class Steps:
 
 
 class _GradientSums(Protocol):
-    """Data as descent sees them: sums of clipped gradients, in whole multiples of 2^-40 C."""
+    """Records as descent sees them: sums of clipped gradients, in whole multiples of 2^-40 C."""
 
     @property
     def n_records(self) -> int: ...
 
-    def whole_sum(self, weights: Vector, places: Integers) -> Integers:
-        """Return the sum over the records at these places."""
+    def whole_sum(self, weights: Vector, places: Integers) -> Integers: ...
 
 
 class DPDescentNoise(ProcessBound):
@@ -489,8 +487,6 @@ def dp_descent_epsilon(
     Claim G-2. An upper bound under ``batch.neighbours``, from dp-accounting 0.4.4 or later.
     """
     check_positive("noise", noise, advice="Use at least 0.1.")
-    if isinstance(batch, FullBatch):
-        return gaussian_epsilon(_distance_of_neighbours(batch) * math.sqrt(n_steps) / noise, delta)
     event = dp_descent_event(batch, n_records, n_steps=n_steps, noise=noise)
     return _epsilon((event,), delta, batch.neighbours, accounting.FINE)
 
@@ -503,8 +499,12 @@ def dp_descent_noise(
     if isinstance(batch, FullBatch):
         reach = _distance_of_neighbours(batch) * math.sqrt(n_steps)
         return reach / gaussian_parameter(epsilon, delta) * (1 + 1e-12)
-    event = dp_descent_event(batch, n_records, n_steps=n_steps, noise=1.0)
-    return _search(event, batch.neighbours, epsilon, delta)
+
+    def epsilon_at(noise: float) -> float:
+        event = dp_descent_event(batch, n_records, n_steps=n_steps, noise=noise)
+        return _epsilon((event,), delta, batch.neighbours, accounting.COARSE)
+
+    return least_dp_descent_noise(epsilon_at, epsilon)
 
 
 def _distance_of_neighbours(batch: Batch) -> float:
@@ -516,14 +516,11 @@ _renyi = lru_cache(maxsize=256)(accounting.renyi_epsilon)
 _epsilon = lru_cache(maxsize=1024)(accounting.pld_epsilon)
 
 
-@lru_cache(maxsize=256)
-def _search(event: GaussianEvent, neighbours: Neighbours, epsilon: float, delta: float) -> float:
-    """Return the noise, over the clipping norm, of an event whose own noise is 1."""
+def least_dp_descent_noise(epsilon_at: Callable[[float], float], epsilon: float) -> float:
+    """Return the least noise at which a falling ``ε`` is at most the one given, rounded up."""
 
     def excess(log_noise: float) -> float:
-        multiplier = math.exp(log_noise) * event.noise_multiplier
-        trial = replace(event, noise_multiplier=multiplier)
-        return min(_epsilon((trial,), delta, neighbours, accounting.COARSE), 1e6) - epsilon
+        return min(epsilon_at(math.exp(log_noise)), 1e6) - epsilon
 
     # Distributions are short where there is much noise: come from there.
     high = math.log(8.0)
@@ -534,23 +531,9 @@ def _search(event: GaussianEvent, neighbours: Neighbours, epsilon: float, delta:
     low = high - math.log(2.0)
     while excess(low) <= 0:
         low, high = low - math.log(2.0), low
+        if low < math.log(LEAST_NOISE):
+            return math.exp(high)
     log_noise = float(scipy.optimize.brentq(excess, low, high, xtol=PRECISION))
     while excess(log_noise) > 0:  # towards more noise, never less
         log_noise += PRECISION
     return math.exp(log_noise)
-
-
-def least_dp_descent_noise(keeps: Callable[[float], bool], precision: float) -> float:
-    """Return a number at which a monotone condition holds, within ``precision`` of the least."""
-    high = 8.0
-    while not keeps(high):
-        high *= 2.0
-        if high > LARGEST_NOISE:
-            raise BudgetError(TOO_MUCH)
-    low = high / 2.0
-    while keeps(low) and low > 1e-9:
-        low, high = low / 2.0, low
-    while high > low * (1 + precision):
-        middle = math.sqrt(low * high)
-        low, high = (low, middle) if keeps(middle) else (middle, high)
-    return high

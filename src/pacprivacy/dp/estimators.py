@@ -22,12 +22,7 @@ from pacprivacy import dp
 from pacprivacy._checks import Array, Matrix, Vector, check_positive
 from pacprivacy._random import fresh_seed
 from pacprivacy._sklearn import Fitted, read_new, read_seed
-from pacprivacy.dp.records import (
-    read_record_numbers,
-    read_records,
-    record_array,
-    shrink_factors,
-)
+from pacprivacy.dp.records import clip, read_record_numbers, read_records, record_array
 from pacprivacy.errors import BudgetError, DataError, MechanismError
 
 PUBLIC: Final = "public"
@@ -55,8 +50,22 @@ class DPBase(Fitted):
     epsilon: float = 1.0
     delta: float = 1e-6
     neighbours: dp.Neighbours = "add_remove"
+    x_bound: float | None = None
+    fit_intercept: bool = True
     random_state: Any = None
     simulate: bool = False
+
+    @property
+    def _row_bound(self) -> float:
+        """Norm of rows over ``x_bound``, the constant included."""
+        return math.sqrt(2.0) if self.fit_intercept else 1.0
+
+    def _clipped(self, features: Matrix, bound: float) -> Matrix:
+        """Return rows clipped to the bound, and the constant: as large, so that it counts alike."""
+        clipped = clip(features, bound)  # rows that are not finite are left out later
+        if not self.fit_intercept:
+            return clipped
+        return np.column_stack([clipped, np.full(len(features), bound)])
 
     def _noise_seed(self) -> int | None:
         if not self.simulate:
@@ -70,6 +79,11 @@ class DPBase(Fitted):
         noted = replace(certificate, assumptions=(*notes, *certificate.assumptions))
         self.release_: dp.DPRelease = replace(release, certificate=noted)
         self.certificate_: dp.DPCertificate = noted
+
+
+def _check_bound(name: str, bound: float | None) -> float:
+    advice = "Declare a norm that is rarely exceeded; it must not be read off the data."
+    return check_positive(name, bound, advice=advice)  # type: ignore[arg-type]
 
 
 def read_dp_estimator_input(
@@ -136,34 +150,12 @@ BATCHES: Final = 20  # in the records, on average
 SMALLEST_BATCH: Final = 256
 
 
-@dataclass(eq=False, repr=False, kw_only=True)
-class DPLinear(DPBase):
-    x_bound: float | None = None
-    fit_intercept: bool = True
-
-    def _read_bound(self) -> float:
-        if self.x_bound is None:
-            raise BudgetError(
-                "x_bound must be given: rows are clipped to it, and it must not be read off the "
-                "data; got None. Use a norm that rows rarely exceed."
-            )
-        return check_positive("x_bound", self.x_bound, advice="Use a norm that rows rarely have.")
-
-    def _clipped(self, features: Any, bound: float) -> Matrix:
-        """Return rows clipped to the bound, and the constant: as large, so that it counts alike."""
-        with np.errstate(all="ignore"):  # rows that are not finite stay so, and are left out
-            clipped = np.asarray(features * shrink_factors(features, bound), dtype=np.float64)
-        if not self.fit_intercept:
-            return clipped
-        return np.column_stack([clipped, np.full(len(features), bound)])
-
-
 def _has_probabilities(model: Any) -> bool:
     return getattr(model, "loss", "log_loss") != "hinge"
 
 
 @dataclass(eq=False, repr=False, kw_only=True)
-class DPLinearClassifier(ClassifierMixin, DPLinear, ABC):  # type: ignore[misc]
+class DPLinearClassifier(ClassifierMixin, DPBase, ABC):  # type: ignore[misc]
     """What linear classifiers share; the rest as of :class:`DPBase`.
 
     Parameters
@@ -192,7 +184,7 @@ class DPLinearClassifier(ClassifierMixin, DPLinear, ABC):  # type: ignore[misc]
     def fit(self, X: Any, y: Any) -> Self:
         """Train on the records and release the weights."""
         self._forget()
-        bound = self._read_bound()
+        bound = _check_bound("x_bound", self.x_bound)
         features, labels = read_dp_estimator_input(self, X, y)
         known = read_dp_estimator_classes(self.classes, labels)
         rows = self._clipped(features, bound) / bound
@@ -227,11 +219,6 @@ class DPLinearClassifier(ClassifierMixin, DPLinear, ABC):  # type: ignore[misc]
 
     @abstractmethod
     def _train(self, rows: Matrix, labels: Array, declared: tuple[Any, ...]) -> dp.DPRelease: ...
-
-    @property
-    def _row_bound(self) -> float:
-        """Norm of scaled rows, the constant included."""
-        return math.sqrt(2.0) if self.fit_intercept else 1.0
 
     def _descend(
         self, rows: Matrix, labels: Array, loss: dp.LinearLoss, batch: dp.Batch, penalty: float
@@ -277,15 +264,6 @@ class DPSGDClassifier(DPLinearClassifier):
     batch_size : int, optional
         Records in a batch, on average for Poisson batches; by default a twentieth of all, and 256
         or all of fewer.
-
-    Examples
-    --------
-    >>> import numpy as np
-    >>> X = np.random.default_rng(0).normal(size=(2000, 2)) + np.repeat([[0], [3]], 1000, axis=0)
-    >>> y = np.repeat(["no", "yes"], 1000)
-    >>> model = DPSGDClassifier(x_bound=5.0, classes=("no", "yes"), n_public=2000, n_steps=50)
-    >>> model.fit(X, y).score(X, y) > 0.9
-    True
     """
 
     loss: Literal["log_loss", "hinge"] = "log_loss"
@@ -399,7 +377,7 @@ class DPLogisticRegression(DPLinearClassifier):
 
 
 @dataclass(eq=False, repr=False)
-class DPLinearRegression(RegressorMixin, DPLinear):  # type: ignore[misc]
+class DPLinearRegression(RegressorMixin, DPBase):  # type: ignore[misc]
     """Linear regression from noisy statistics.
 
     Parameters
@@ -410,13 +388,6 @@ class DPLinearRegression(RegressorMixin, DPLinear):  # type: ignore[misc]
         Rows are clipped to this norm, targets to this absolute value; neither comes from the data.
     alpha : float, optional
         Penalty on the sum of squares, but for AdaSSP; by default what suits the noise.
-
-    Examples
-    --------
-    >>> X = np.random.default_rng(0).uniform(-1, 1, size=(20_000, 2))
-    >>> model = DPLinearRegression(x_bound=2.0, y_bound=3.0).fit(X, X @ [1.0, -1.0] + 0.5)
-    >>> model.score(X, X @ [1.0, -1.0] + 0.5) > 0.9
-    True
     """
 
     method: Literal["adassp", "statistics"] = "adassp"
@@ -427,15 +398,11 @@ class DPLinearRegression(RegressorMixin, DPLinear):  # type: ignore[misc]
     def fit(self, X: Any, y: Any) -> Self:
         """Clip the records, and release coefficients."""
         self._forget()
-        bound = self._read_bound()
-        if self.y_bound is None:
-            raise BudgetError(
-                "y_bound must be given: targets are clipped to it, and it must not be read off "
-                "the data; got None. Use a value that targets rarely exceed."
-            )
+        bound = _check_bound("x_bound", self.x_bound)
+        y_bound = _check_bound("y_bound", self.y_bound)
         features, target = read_dp_estimator_input(self, X, y, numeric=True)
-        row_bound = math.sqrt(2.0) * bound if self.fit_intercept else bound
-        release = self._run(self._clipped(features, bound), row_bound, target, self.y_bound)
+        rows = self._clipped(features, bound)
+        release = self._run(rows, self._row_bound * bound, target, y_bound)
         coef = release.value["coef"]
         if self.method == "adassp":
             release = replace(release, value=coef)

@@ -107,9 +107,7 @@ class GaussianEvent(_NoiseEvent, kw_only=True, frozen=True, tag="gaussian"):
     gave *discrete* noise from :mod:`pacprivacy.dp.noise`, whose grid is paid for from ``δ``.
     """
 
-    @property
-    def pure_epsilon(self) -> float | None:
-        return None
+    pure_epsilon: ClassVar[None] = None  # the loss has no bound
 
     def profile(self, epsilon: Vector, repeats: float = 1) -> Vector:
         """Least ``δ`` of one run without sampling, for ``repeats`` times the sensitivity."""
@@ -179,11 +177,6 @@ class ApproximateEvent(_Event, kw_only=True, frozen=True, tag="approximate"):
             )
         check_count("count", self.count)
 
-    def profile(self, epsilon: Vector, repeats: float = 1) -> Vector:
-        """Largest ``δ`` of one run; ``repeats`` is 1, since there is no sampling."""
-        pure = -np.expm1(np.minimum(0.0, epsilon - self.epsilon)) / (1 + math.exp(-self.epsilon))
-        return np.asarray(self.delta + (1.0 - self.delta) * pure)
-
 
 Event: TypeAlias = GaussianEvent | LaplaceEvent | PureEvent | ApproximateEvent
 Accountable: TypeAlias = Event | DPCertificate | DPRelease
@@ -203,9 +196,7 @@ def read_events(
 ) -> Composed:
     """Read what ran; the relation is that of the certificates unless it is given."""
     listed = list(items) if isinstance(items, Iterable) else [items]
-    certificates = [
-        certificate for item in listed if (certificate := _certificate(item)) is not None
-    ]
+    certificates = [each for each in map(_certificate, listed) if each is not None]
     relations = {certificate.neighbours for certificate in certificates}
     if neighbours is None:
         neighbours = relations.pop() if len(relations) == 1 else "add_remove"
@@ -230,13 +221,9 @@ def read_events(
 
 
 def _certificate(item: Any) -> DPCertificate | None:
-    if isinstance(item, DPCertificate):
-        return item
-    for name in ("certificate", "certificate_"):  # of a release, of a fitted estimator
-        certificate = getattr(item, name, None)
-        if isinstance(certificate, DPCertificate):
-            return certificate
-    return None
+    """Return the certificate of a release or of a fitted estimator, or the item if it is one."""
+    holders = (item, getattr(item, "certificate", None), getattr(item, "certificate_", None))
+    return next((each for each in holders if isinstance(each, DPCertificate)), None)
 
 
 def _events_in(item: Any) -> list[Event]:

@@ -1,13 +1,10 @@
 """Linear models in one release: regression from noisy sums, logistic regression by its minimiser.
 
-``adassp`` is Algorithm 2 of Wang (2018), "Revisiting differentially private linear regression":
-release the least eigenvalue of ``XᵀX``, choose the penalty from it, release ``XᵀX`` and ``Xᵀy``,
-solve. Here the three releases are one Gaussian mechanism.
-
-Objective perturbation tilts the sum by a random linear term and minimises that; output perturbation
-adds noise to the minimiser. Either way float64 finds the minimiser only nearly, and what the solver
-leaves undone is paid for. Values are arrays of coefficients, without an intercept. The penalty is
-that of the whole sum.
+``adassp`` is Algorithm 2 of Wang (2018), "Revisiting differentially private linear regression",
+with its three releases as one Gaussian mechanism. Objective perturbation tilts the sum of losses by
+a random linear term and minimises that; output perturbation adds noise to the minimiser. Either way
+float64 finds the minimiser only nearly, and the error is paid for. Values are arrays of
+coefficients, without an intercept. The penalty is that of the whole sum.
 """
 
 import math
@@ -76,9 +73,8 @@ def adassp(
     """
     check_neighbours(neighbours)
     epsilon, delta = noise.check_epsilon_delta(epsilon, delta)
-    if not 0.0 < gamma < 1.0:
-        raise BudgetError(f"gamma must be between 0 and 1; got {gamma}. Use 0.05.")
-    gram, products = _moments(X, y, x_bound, y_bound)
+    noise.check_gamma(gamma)
+    gram, products = records.regression_sums(X, y, x_bound, y_bound)
     d = len(products)
     upper = np.triu_indices(d)
     least: Vector = np.asarray(np.linalg.eigvalsh(gram)[:1], dtype=np.float64)
@@ -131,7 +127,7 @@ def regression_from_statistics(
     noise.check_dp_noise_promise(epsilon, delta, neighbours)
     if penalty:
         check_positive("penalty", penalty, advice="Use about the size of the noise.")
-    gram, products = _moments(X, y, x_bound, y_bound)
+    gram, products = records.regression_sums(X, y, x_bound, y_bound)
     d = len(products)
     upper = np.triu_indices(d)
     reach = regression_sensitivities(x_bound, y_bound, neighbours)[1:]
@@ -182,20 +178,11 @@ def _perturb_statistics(
 def regression_sensitivities(
     x_bound: float, y_bound: float, neighbours: Neighbours
 ) -> tuple[float, float, float]:
-    """Return how far one record moves the least eigenvalue, the upper triangle, and ``Xᵀy``."""
+    """Return how far a record moves the least eigenvalue, the upper triangle, and ``Xᵀy``."""
     squared, product = x_bound**2, x_bound * y_bound
     if neighbours == "add_remove":
         return squared, squared, product
     return squared, math.sqrt(2.0) * squared, 2.0 * product
-
-
-def _moments(X: Any, y: Any, x_bound: float, y_bound: float) -> tuple[Matrix, Vector]:
-    """Return ``XᵀX`` and ``Xᵀy`` of clipped records."""
-    gram, products = records.regression_sums(*records.clip_regression(X, y, x_bound, y_bound))
-    return (
-        gram * (x_bound / records.LARGEST_ENTRY) ** 2,
-        products * (x_bound * y_bound / records.LARGEST_ENTRY**2),
-    )
 
 
 def _publish_regression(
@@ -208,7 +195,6 @@ def _publish_regression(
     method: str,
     simulation: bool,
 ) -> DPRelease:
-    """Return what follows from moments that were released with noise."""
     epsilon, delta, _ = promise
     n_numbers = sum(part.values.size for part in noisy.values())
     event: Event = PureEvent(epsilon=epsilon / 2.0, count=2)  # Laplace noise on two statistics
@@ -245,12 +231,9 @@ def sign_perturbed_rows(X: Any, y: Any, *, x_bound: float, classes: Sequence[Any
             f"classes must be the two labels, declared; got {classes!r}. They must not be read "
             "off the data."
         )
-    rows = records.finite_records(records.read_records(X))
-    places = records.encode_record_labels(y, tuple(classes), len(rows))
-    signs = np.where(places < 0, 0.0, 2.0 * places - 1.0)
-    # The factor leaves room for the rounding of the norm itself.
-    shrink = records.shrink_factors(rows, (1.0 - 1e-9) * bound)
-    return np.asarray(rows * shrink * signs[:, None])
+    rows = records.shrink_rows(records.read_records(X), bound)
+    signs = records.encode_record_signs(y, tuple(classes), len(rows))
+    return np.asarray(rows * signs[:, None])
 
 
 @np.errstate(all="ignore")
@@ -293,7 +276,7 @@ def _bound_norm(signed: Matrix, penalty: float, tilt: Vector, point: Vector) -> 
     slopes = -scipy.special.expit(-(signed @ point))
     gradients = np.ascontiguousarray((signed * slopes[:, None]).T)
     gradient = gradients.sum(axis=1) + penalty * point + tilt  # numpy adds rows of floats pairwise
-    row = float(records.clipping_norms(signed).max(initial=0.0))
+    row = float(np.linalg.norm(signed, axis=1).max(initial=0.0))
     size = float(np.linalg.norm(point))
     margins = MOST_CURVATURE * row * size * (d + 2) * _UNIT + 8 * _UNIT
     sums = (2.0 * math.log2(n + 2) + 16.0) * _UNIT
@@ -439,7 +422,8 @@ def least_penalty(epsilon: float, *, x_bound: float) -> float:
     """
     epsilon = check_positive("epsilon", epsilon, advice="Use about 1.")
     curvature = MOST_CURVATURE * float(x_bound) ** 2
-    return curvature / math.expm1((1 - SOLVER_SHARE) * epsilon)
+    share = (1 - SOLVER_SHARE) * epsilon
+    return curvature * math.exp(-share) / -math.expm1(-share)  # no overflow
 
 
 def _advantage(

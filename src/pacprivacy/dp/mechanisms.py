@@ -6,9 +6,7 @@ is the law of the largest score with exponential noise, and every coin can be to
 """
 
 import math
-from dataclasses import replace
 from fractions import Fraction
-from functools import partial
 from typing import Any, Final
 
 import numpy as np
@@ -24,6 +22,9 @@ from pacprivacy.errors import BudgetError, DataError
 from pacprivacy.noise import lattice_bernoulli_exp
 
 EXACT: Final = "Noise is a whole number of grid steps, drawn exactly; rounding is paid for."
+ROUNDED: Final = 1 + 1e-6  # scores of quantiles are rounded
+Promise = tuple[float, float, Neighbours]
+Simulation = np.random.Generator | int | None
 
 
 def laplace(
@@ -32,7 +33,7 @@ def laplace(
     sensitivity: float,
     epsilon: float,
     neighbours: Neighbours,
-    simulate: np.random.Generator | int | None = None,
+    simulate: Simulation = None,
 ) -> DPRelease:
     """Release numbers with Laplace noise; the value has the shape of ``values``.
 
@@ -42,12 +43,6 @@ def laplace(
     Guarantee
     ---------
     Claims DP-1 and DP-30. ``(epsilon, 0)``-differential privacy, if ``sensitivity`` is right.
-
-    Examples
-    --------
-    >>> release = laplace(120.0, sensitivity=1.0, epsilon=0.5, neighbours="add_remove")
-    >>> round(release.certificate.noise["laplace scale"], 6)
-    2.0
     """
     return _release_numbers(values, sensitivity, (epsilon, 0.0, neighbours), simulate)
 
@@ -59,7 +54,7 @@ def gaussian(
     epsilon: float,
     delta: float,
     neighbours: Neighbours,
-    simulate: np.random.Generator | int | None = None,
+    simulate: Simulation = None,
 ) -> DPRelease:
     """Release numbers with the least Gaussian noise that ``(ε, δ)`` allows.
 
@@ -77,8 +72,11 @@ def gaussian(
 def _release_numbers(
     values: Any,
     sensitivity: float,
-    promise: tuple[float, float, Neighbours],
-    simulate: np.random.Generator | int | None,
+    promise: Promise,
+    simulate: Simulation,
+    *,
+    assumptions: tuple[str, ...] = (),
+    divisor: float | None = None,
 ) -> DPRelease:
     """Release numbers with Gaussian noise, and with Laplace noise for ``delta = 0``."""
     epsilon, delta, neighbours = promise
@@ -89,21 +87,22 @@ def _release_numbers(
     )
     n_numbers, law = noisy.values.size, "Gaussian" if delta else "Laplace"
     length = "Euclidean length" if delta else "the sum of absolute values"
+    moved = f"Neighbours move the numbers by at most {float(sensitivity):g} in {length}."
     method = "the exact privacy curve of the Gaussian mechanism"
-    scale = {} if delta else {"laplace scale": noisy.noise_scale}
+    n = divisor or 1.0
+    value = noisy.values / n
+    scale = {} if delta else {"laplace scale": noisy.noise_scale / n}
     return publish_event(
-        noisy.values if noisy.values.ndim else float(noisy.values),
+        value if value.ndim else float(value),
         promise,
         noise_event(epsilon, delta, n_numbers),
         simulation=source.is_simulation,
         advantage=accounting_noise_advantage(epsilon, delta, n_numbers),
         mechanism=f"{law} mechanism: discrete {law} noise on a grid",
-        assumptions=(
-            f"Neighbours move the numbers by at most {float(sensitivity):g} in {length}.",
-            EXACT,
-        ),
+        assumptions=(*(assumptions or (moved,)), EXACT),
         accounting={"method": method if delta else "one Laplace mechanism"},
-        noise={**scale, "std": noisy.noise_std},
+        noise={**scale, "std": noisy.noise_std / n},
+        notes=() if divisor is None else (f"The sum was divided by {n:g}, which is public.",),
     )
 
 
@@ -114,7 +113,7 @@ def exponential(
     epsilon: float,
     neighbours: Neighbours,
     monotone: bool = False,
-    simulate: np.random.Generator | int | None = None,
+    simulate: Simulation = None,
 ) -> DPRelease:
     """Release the place of one candidate of a public list, likely one with a high score.
 
@@ -161,11 +160,11 @@ def exponential_score_loss(
 
 
 def exponential_choice(
-    scores: Any, *, sensitivity: float, epsilon: float, monotone: bool, source: BitSource
+    scores: Any, *, sensitivity: float, epsilon: float, monotone: bool = False, source: BitSource
 ) -> int:
     """Return the index of a candidate drawn by permute-and-flip; see :func:`exponential`."""
     epsilon = check_positive("epsilon", epsilon, advice="Use about 1.")
-    reach = check_positive("sensitivity", sensitivity, advice="Bound what a record adds.")
+    reach = check_positive("sensitivity", sensitivity, advice="Bound a record's contribution.")
     values: Vector = np.asarray(scores, dtype=np.float64)
     if values.ndim != 1 or values.size == 0 or not np.isfinite(values).all():
         raise DataError(
@@ -186,6 +185,32 @@ def exponential_choice(
     return int(willing[uniform_below(source, len(willing))])
 
 
+def choose_quantile(
+    numbers: Vector,
+    grid: Vector,
+    level: float,
+    *,
+    epsilon: float,
+    neighbours: Neighbours,
+    source: BitSource,
+) -> float:
+    """Return a point of a grid near a quantile, chosen by its rank (claims DP-14 and DP-40)."""
+    ordered = np.sort(numbers)
+    below = np.searchsorted(ordered, grid, side="left")
+    above = len(ordered) - np.searchsorted(ordered, grid, side="right")
+    reach = quantile_reach(level) if neighbours == "add_remove" else ROUNDED
+    # A quantile has at most its share of the numbers below it, and the rest above.
+    size = len(ordered)
+    scores = -np.maximum(below - level * size, above - (1 - level) * size)
+    place = exponential_choice(scores, sensitivity=reach, epsilon=epsilon, source=source)
+    return float(grid[place])
+
+
+def quantile_reach(level: float) -> float:
+    """Return how far one record more moves the score of a point."""
+    return max(level, 1 - level) * ROUNDED
+
+
 def private_sum(
     rows: Any,
     *,
@@ -193,7 +218,7 @@ def private_sum(
     epsilon: float,
     delta: float = 0.0,
     neighbours: Neighbours,
-    simulate: np.random.Generator | int | None = None,
+    simulate: Simulation = None,
 ) -> DPRelease:
     """Release the sum of rows, each scaled down to ``min(1, clip_norm/|row|)`` of itself.
 
@@ -205,29 +230,7 @@ def private_sum(
     Claims DP-1, DP-2, DP-3 and DP-17. ``(epsilon, delta)``-differential privacy; clipping and
     summation are inside, so nothing is left to declare.
     """
-    noise.check_dp_noise_promise(epsilon, delta, neighbours)
-    values = record_array(rows)
-    flat = values.ndim == 1
-    total: Any = sum_clipped(
-        values[:, None] if flat else rows, clip_norm=clip_norm, norm="l2" if delta else "l1"
-    )
-    add_noise = partial(gaussian, delta=delta) if delta else laplace
-    release = add_noise(
-        total[0] if flat else total,
-        sensitivity=(1.0 if neighbours == "add_remove" else 2.0) * float(clip_norm),
-        epsilon=epsilon,
-        neighbours=neighbours,
-        simulate=simulate,
-    )
-    kind = "Euclidean length" if delta else "sum of absolute entries"
-    clipped = (
-        f"Rows are scaled down to a {kind} of at most {float(clip_norm):g}, which was declared."
-    )
-    certificate = replace(
-        release.certificate,
-        assumptions=(clipped, *release.certificate.assumptions[1:], EMPTY_RECORDS),
-    )
-    return DPRelease(value=release.value, certificate=certificate)
+    return _sum(rows, clip_norm, (epsilon, delta, neighbours), simulate)
 
 
 def private_mean(
@@ -238,7 +241,7 @@ def private_mean(
     delta: float = 0.0,
     neighbours: Neighbours,
     n_public: int | None = None,
-    simulate: np.random.Generator | int | None = None,
+    simulate: Simulation = None,
 ) -> DPRelease:
     """Release the sum of clipped rows over a *public* number of records, as :func:`private_sum`.
 
@@ -252,15 +255,31 @@ def private_mean(
             "not public; got None. Pass a public estimate, or use neighbours='replace'."
         )
     n = check_positive("n_public", len(rows) if n_public is None else n_public, advice="Use n.")
-    release = private_sum(
-        rows,
-        clip_norm=clip_norm,
-        epsilon=epsilon,
-        delta=delta,
-        neighbours=neighbours,
-        simulate=simulate,
+    return _sum(rows, clip_norm, (epsilon, delta, neighbours), simulate, divisor=n)
+
+
+def _sum(
+    rows: Any,
+    clip_norm: float,
+    promise: Promise,
+    simulate: Simulation,
+    divisor: float | None = None,
+) -> DPRelease:
+    epsilon, delta = noise.check_dp_noise_promise(*promise)
+    values = record_array(rows)
+    flat = values.ndim == 1
+    total: Any = sum_clipped(
+        values[:, None] if flat else rows, clip_norm=clip_norm, norm="l2" if delta else "l1"
     )
-    scales = {name: scale / n for name, scale in (release.certificate.noise or {}).items()}
-    notes = (f"The sum was divided by {n:g}, which is public.",)
-    certificate = replace(release.certificate, noise=scales, notes=notes)
-    return DPRelease(value=release.value / n, certificate=certificate)
+    kind = "Euclidean length" if delta else "sum of absolute entries"
+    clipped = (
+        f"Rows are scaled down to a {kind} of at most {float(clip_norm):g}, which was declared."
+    )
+    return _release_numbers(
+        total[0] if flat else total,
+        (1.0 if promise[2] == "add_remove" else 2.0) * float(clip_norm),
+        (epsilon, delta, promise[2]),
+        simulate,
+        assumptions=(clipped, EMPTY_RECORDS),
+        divisor=divisor,
+    )

@@ -13,7 +13,7 @@ from typing import Any, Final, Literal
 
 import numpy as np
 
-from pacprivacy._checks import Vector, as_told, check_positive, freeze
+from pacprivacy._checks import Integers, Vector, as_told, check_positive, freeze
 from pacprivacy._random import BitSource, SimulatedSource, SystemSource, coerce_seed
 from pacprivacy.dp.certificate import check_neighbours
 from pacprivacy.dp.records import LARGEST, SMALLEST
@@ -78,7 +78,7 @@ def dp_noise_price(epsilon: float, distance: float) -> float:
 
 
 def dp_noise_slack(epsilon: float, n_numbers: int) -> float:
-    """Return what to add to ``δ`` because the Gaussian noise of so many numbers is discrete."""
+    """Return the price of so many numbers with discrete Gaussian noise."""
     return dp_noise_price(epsilon, dp_noise_distance(n_numbers))
 
 
@@ -98,6 +98,11 @@ def check_epsilon_delta(epsilon: float, delta: float) -> tuple[float, float]:
     if isinstance(delta, bool) or not 0.0 < delta < 1.0:
         raise BudgetError(f"delta must be between 0 and 1; got {delta!r}. Use below 1/n.")
     return epsilon, float(delta)
+
+
+def check_gamma(gamma: float) -> None:
+    if isinstance(gamma, bool) or not 0.0 < gamma < 1.0:
+        raise BudgetError(f"gamma must be between 0 and 1; got {gamma!r}. Use 0.05.")
 
 
 def check_count(name: str, value: Any, *, least: int = 1) -> None:
@@ -125,8 +130,8 @@ def dp_noise_source(simulate: np.random.Generator | int | None = None) -> BitSou
     return SimulatedSource(np.random.default_rng(coerce_seed(simulate)))
 
 
-def _grid_step(sensitivity: float, privacy: float) -> float:
-    """Return the power of two of which at least ``UNITS_PER_SCALE`` make one noise scale."""
+def grid_step(sensitivity: float, privacy: float, n_units: int = UNITS_PER_SCALE) -> float:
+    """Return the power of two of which at least ``n_units`` make one noise scale."""
     reach = check_positive(
         "sensitivity", sensitivity, advice="Bound what one record contributes, by clipping."
     )
@@ -136,18 +141,25 @@ def _grid_step(sensitivity: float, privacy: float) -> float:
             f"sensitivity must be within {SMALLEST:g} and {LARGEST:g}, also divided by the "
             f"promise; got {sensitivity!r}. Rescale the numbers."
         )
-    return math.ldexp(1.0, math.frexp(scale / UNITS_PER_SCALE)[1] - 1)
+    return math.ldexp(1.0, math.frexp(scale / n_units)[1] - 1)
+
+
+def to_grid(numbers: Vector, step: float) -> Integers:
+    """Return numbers in whole steps; those that int64 does not hold with noise are clipped."""
+    with np.errstate(over="ignore"):
+        scaled = np.clip(numbers / step, -FARTHEST, FARTHEST)
+    return np.rint(scaled).astype(np.int64)
 
 
 def _perturb(
     values: Any, sensitivity: float, privacy: float, law: Law, source: BitSource
 ) -> Perturbed:
-    grid_step = _grid_step(sensitivity, privacy)
+    step = grid_step(sensitivity, privacy)
     # Rounding moves each of q numbers by up to one step between neighbours, √q in Euclidean length.
     rounding, more = np.size(values), Fraction(0)
     if law == "gaussian":
         rounding, more = math.isqrt(rounding) + (math.isqrt(rounding) ** 2 < rounding), TWELFTH
-    steps = Fraction(float(sensitivity)) / Fraction(grid_step) + rounding
+    steps = Fraction(float(sensitivity)) / Fraction(step) + rounding
     units = math.ceil(steps / Fraction(privacy) + more)
     numbers = np.asarray(values, dtype=np.float64)
     if not np.isfinite(numbers).all():
@@ -160,15 +172,12 @@ def _perturb(
             "epsilon must pay for the rounding of so many numbers. Use a larger epsilon, or "
             "release fewer numbers at once."
         )
-    with np.errstate(over="ignore"):
-        scaled = np.rint(np.clip(numbers / grid_step, -FARTHEST, FARTHEST))
     draw = sample_discrete_laplace if law == "laplace" else sample_discrete_gaussian
     drawn = draw(np.full(numbers.shape, units, dtype=np.int64), source)
-    noisy = scaled.astype(np.int64) + drawn
-    scale = grid_step * units
+    scale = step * units
     return Perturbed(
-        values=np.asarray(noisy * grid_step, dtype=np.float64),
+        values=np.asarray((to_grid(numbers, step) + drawn) * step, dtype=np.float64),
         noise_scale=scale,
         noise_std=math.sqrt(2.0) * scale if law == "laplace" else scale,
-        grid_step=grid_step,
+        grid_step=step,
     )

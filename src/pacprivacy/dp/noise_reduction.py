@@ -1,7 +1,7 @@
 """Noise that shrinks by levels, of which only the last is paid for, and the test when to stop.
 
 The noise of a level is the noise of the next one plus fresh Laplace noise for some of the
-coordinates. So whoever has seen the less noisy release learns nothing from the noisier ones.
+coordinates: the noisier releases add nothing to the last one.
 """
 
 import math
@@ -18,7 +18,7 @@ from pacprivacy._checks import Integers, Mask, Vector, check_positive
 from pacprivacy._random import BitSource, ProcessBound, SystemSource
 from pacprivacy.dp.certificate import DPRelease, Neighbours, check_neighbours
 from pacprivacy.dp.events import PureEvent, publish_event
-from pacprivacy.dp.noise import FARTHEST, dp_noise_source
+from pacprivacy.dp.noise import FARTHEST, check_gamma, dp_noise_source, grid_step, to_grid
 from pacprivacy.errors import BudgetError, BudgetExceededError, DataError
 from pacprivacy.noise import (
     MAX_UNITS_PER_SCALE,
@@ -31,8 +31,7 @@ LEAST_UNITS: Final = 1 << 24  # grid steps in the smallest noise scale
 
 def geometric_levels(low: float, high: float, n_levels: int = 1000) -> Vector:
     """Return ``n_levels`` levels in geometric progression, both ends included."""
-    low = check_positive("low", low, advice="Use 1/n.")
-    high = check_positive("high", high, advice="Use four times what the theory demands.")
+    low, high = _check_ends(low, high)
     if not low < high or n_levels < 2:
         raise BudgetError(
             f"levels must go from a smaller to a larger epsilon in at least two steps; got {low:g} "
@@ -43,14 +42,17 @@ def geometric_levels(low: float, high: float, n_levels: int = 1000) -> Vector:
 
 def doubling_levels(low: float, high: float) -> Vector:
     """Return ``low, 2 low, 4 low, ...`` up to the first that is not below ``high``."""
-    low = check_positive("low", low, advice="Use 1/n.")
-    high = check_positive("high", high, advice="Use four times what the theory demands.")
+    low, high = _check_ends(low, high)
     n_doublings = max(0, math.ceil(math.log2(high / low) - 1e-12))
     return np.asarray(low * 2.0 ** np.arange(n_doublings + 1), dtype=np.float64)
 
 
-def as_levels(epsilons: Sequence[float] | Vector | Any) -> Vector:
-    """Return levels as an array; refuse anything but positive, strictly increasing numbers."""
+def _check_ends(low: float, high: float) -> tuple[float, float]:
+    low = check_positive("low", low, advice="Use 1/n.")
+    return low, check_positive("high", high, advice="Use four times what the theory demands.")
+
+
+def as_levels(epsilons: Any) -> Vector:
     levels = np.array(epsilons, dtype=np.float64)
     ordered = levels.ndim == 1 and levels.size > 0 and bool((np.diff(levels) > 0).all())
     if not (ordered and levels[0] > 0 and math.isfinite(levels[-1])):
@@ -65,20 +67,16 @@ def level_lattice_units(
     epsilons: Vector, *, sensitivity: float, n_numbers: int
 ) -> tuple[float, list[int]]:
     """Return a grid step and, for every level, its noise scale in whole steps, rounded up."""
-    reach = check_positive(
-        "sensitivity", sensitivity, advice="Bound what one record contributes, by clipping."
-    )
-    _, exponent = np.frexp(reach / float(epsilons[-1]) / LEAST_UNITS)
-    grid_step = float(np.ldexp(1.0, int(exponent) - 1))
+    step = grid_step(sensitivity, float(epsilons[-1]), LEAST_UNITS)
     # Rounding moves each number by up to one step between neighbours.
-    steps = Fraction(reach) / Fraction(grid_step) + n_numbers
+    steps = Fraction(float(sensitivity)) / Fraction(step) + n_numbers
     units = [math.ceil(steps / Fraction(float(epsilon))) for epsilon in epsilons]
     if units[0] > MAX_UNITS_PER_SCALE:
         raise BudgetError(
             "epsilons must span a factor of at most 2**25; got "
             f"{epsilons[0]:g} to {epsilons[-1]:g}. Start at a larger epsilon."
         )
-    return grid_step, units
+    return step, units
 
 
 class NoisyLevels(ProcessBound):
@@ -108,35 +106,26 @@ class NoisyLevels(ProcessBound):
         self._step, self._units = level_lattice_units(
             self.epsilons, sensitivity=sensitivity, n_numbers=numbers.size
         )
-        with np.errstate(over="ignore"):
-            scaled = np.rint(np.clip(numbers / self._step, -FARTHEST, FARTHEST))
-        self._level = -1
+        self.level = -1  # the level read last
         self._added: list[tuple[Integers, Integers]] = []
-        self._current = self._draw(scaled.astype(np.int64), source)
+        self._current = self._draw(to_grid(numbers, self._step), source)
 
     def __len__(self) -> int:
-        """Return the number of levels."""
         return len(self._units)
 
-    @property
-    def level(self) -> int:
-        """The level read last; -1 before the first."""
-        return self._level
-
     def noise_scale(self, level: int) -> float:
-        """Return the scale of the noise at a level."""
         return self._step * self._units[level]
 
     def refine(self) -> Vector:
         """Return the next, less noisy level."""
         self.check_process()
-        if self._level + 1 >= len(self):
+        if self.level + 1 >= len(self):
             raise BudgetExceededError(
                 f"level must be below {len(self)}; all levels were read. Use more levels, or a "
                 "larger last epsilon."
             )
-        self._level += 1
-        if self._level > 0:
+        self.level += 1
+        if self.level > 0:
             places, draws = self._added.pop()
             self._current[places] -= draws
         return np.asarray(self._current * self._step, dtype=np.float64)
@@ -185,28 +174,23 @@ class NoiseReduction:
         check_neighbours(neighbours)
         numbers = np.asarray(values, dtype=np.float64)
         source = dp_noise_source(simulate)
-        self._shape = numbers.shape
-        self._simulation = source.is_simulation
-        self._neighbours: Neighbours = neighbours
-        self._sensitivity = float(sensitivity)
         self._levels = NoisyLevels(
             numbers.ravel(), sensitivity=sensitivity, epsilons=epsilons, source=source
         )
-
-    @property
-    def epsilons(self) -> Vector:
-        """Levels, the noisiest first."""
-        return self._levels.epsilons
+        self.epsilons = self._levels.epsilons
+        self._shape, self._simulation = numbers.shape, source.is_simulation
+        self._neighbours: Neighbours = neighbours
+        self._sensitivity = float(sensitivity)
 
     def refine(self) -> DPRelease:
         """Return the next, less noisy release."""
         value = self._levels.refine().reshape(self._shape)
-        epsilon = float(self._levels.epsilons[self._levels.level])
-        reached = self._levels.level + 1
+        level = self._levels.level
+        epsilon, reached = float(self.epsilons[level]), level + 1
         return publish_event(
             value if self._shape else float(value),
             (epsilon, 0.0, self._neighbours),
-            PureEvent(epsilon=float(self._levels.epsilons[-1])),
+            PureEvent(epsilon=float(self.epsilons[-1])),
             simulation=self._simulation,
             kind="dp-ex-post",
             mechanism="noise reduction: discrete Laplace noise, one coin for each coordinate",
@@ -216,7 +200,7 @@ class NoiseReduction:
                 "Whether to go on was decided from what had been released, or privately.",
             ),
             accounting={"level": f"{reached} of {len(self._levels)}", "epsilon of level": epsilon},
-            noise={"scale": self._levels.noise_scale(self._levels.level)},
+            noise={"scale": self._levels.noise_scale(level)},
             notes=(f"Levels 1 to {reached} were released; together they cost level {reached}.",),
         )
 
@@ -290,8 +274,7 @@ class InteractiveAboveThreshold(ProcessBound):
         )
         self.epsilon = check_positive("epsilon", epsilon, advice="Use about 1.")
         reach *= FLOAT_MARGIN
-        _, exponent = np.frexp(reach * min(1.0, 2.0 / self.epsilon) / THRESHOLD_UNITS)
-        self._step = float(np.ldexp(1.0, int(exponent) - 1))
+        self._step = grid_step(reach, max(1.0, self.epsilon / 2.0), THRESHOLD_UNITS)
         # Rounding to whole steps adds one to how far a query can move.
         steps = Fraction(reach) / Fraction(self._step) + 1
         self._units = math.ceil(4 * steps / Fraction(self.epsilon))
@@ -306,7 +289,6 @@ class InteractiveAboveThreshold(ProcessBound):
 
     @property
     def is_over(self) -> bool:
-        """Whether a query was above the threshold."""
         return self._over
 
     @property
@@ -371,8 +353,7 @@ def plan_threshold(
     """
     alpha = check_positive("alpha", alpha, advice="Use the excess risk that you can bear.")
     reach = check_positive("sensitivity", sensitivity, advice="Bound the loss of one record.")
-    if not 0.0 < gamma < 1.0:
-        raise BudgetError(f"gamma must be between 0 and 1; got {gamma!r}. Use 0.1.")
+    check_gamma(gamma)
     if calibration == "theorem":
         units = 8.0 * math.log(2.0 * n_levels / gamma)
     elif calibration == "tight":

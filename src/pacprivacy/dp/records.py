@@ -44,8 +44,8 @@ def read_records(X: Any, name: str = "X") -> Matrix:
     return rows
 
 
-def read_record_numbers(y: Any, n_records: int) -> Vector:
-    return _one_each(_as_numbers("y", y), n_records)
+def read_record_numbers(y: Any, n_records: int, name: str = "y") -> Vector:
+    return _one_each(_as_numbers(name, y), n_records)
 
 
 def read_regression_records(X: Any, y: Any) -> tuple[Matrix, Vector]:
@@ -68,6 +68,12 @@ def encode_record_labels(y: Any, classes: tuple[Any, ...], n_records: int) -> In
     for place, label in enumerate(classes):
         places[_equal(labels, label)] = place
     return places
+
+
+def encode_record_signs(y: Any, classes: tuple[Any, ...], n_records: int) -> Vector:
+    """Return -1 for the first of two classes, 1 for the second, and 0 for any other label."""
+    places = encode_record_labels(y, classes, n_records)
+    return np.where(places < 0, 0.0, 2.0 * places - 1.0)
 
 
 def _check_type(labels: Array, classes: tuple[Any, ...]) -> None:
@@ -143,85 +149,35 @@ def _as_number(entry: Any) -> float:
 
 ROW_BITS: Final = 20  # features in whole multiples of a millionth of their bound
 UNITS_PER_BOUND: Final = 28  # bits of a clipped entry of a sum that is released as it is
-EXACT_ROWS: Final = 1 << 20  # of such entries, whose sum is exact in float64
-SLACK: Final = 1 - 1e-9  # room for the rounding of norms and of the factors themselves
-_TINY: Final = 1e-300
-SMALLEST, LARGEST = 1e-100, 1e100  # norms whose squares float64 holds
-LARGEST_ENTRY: Final = 1 << 20  # of a regression: in whole multiples of a millionth of a bound
-LARGEST_SUM: Final = 1 << 53  # whole numbers that float64 holds: 2^24 rows of the largest
-
-
-def clip(vectors: Matrix, clip_norm: float) -> Matrix:
-    """Shrink every row to a norm of at most ``clip_norm``: ``v · min(1, C/|v|)``."""
-    check_positive("clip_norm", clip_norm, advice="Use a norm that gradients rarely exceed.")
-    rows = as_floats("vectors", vectors)
-    # Divided by their largest entry first, so that no square overflows or vanishes.
-    largest = np.maximum(np.abs(rows).max(axis=1, keepdims=True, initial=0.0), _TINY)
-    shape = rows / largest
-    lengths = np.maximum(np.linalg.norm(shape, axis=1, keepdims=True), 1.0)
-    return np.where(largest <= clip_norm / lengths, rows, shape * (clip_norm / lengths))
-
-
-def sum_clipped(rows: Matrix, *, clip_norm: float, norm: Literal["l1", "l2"] = "l2") -> Vector:
-    """Return the sum of rows scaled down to ``min(1, clip_norm/|row|)`` of themselves, exactly.
-
-    Guarantee
-    ---------
-    Claim DP-3. The sensitivity holds for the float64 numbers returned, not only for real ones.
-    """
-    limit = check_positive("clip_norm", clip_norm, advice="Use a norm that rows rarely exceed.")
-    entries = finite_records(read_records(rows, "rows"))
-    if not SMALLEST < limit < LARGEST:
-        raise BudgetError(
-            f"clip_norm must be within {SMALLEST:g} and {LARGEST:g}; got {clip_norm!r}. "
-            "Rescale the rows."
-        )
-    # The norm is off by a factor within 1 ± (d + 2) 2^-53; three more roundings follow it.
-    safe = limit * (1.0 - (entries.shape[1] + 16) * 2.0**-52)
-    shrunk = entries * shrink_factors(entries, safe, order=1 if norm == "l1" else 2)
-    # Towards zero, to a power of two: norms only shrink, sums of chunks are whole and exact.
-    unit = math.ldexp(1.0, math.frexp(limit)[1] - 1 - UNITS_PER_BOUND)
-    total = np.zeros(entries.shape[1], dtype=np.int64)
-    for start in range(0, len(entries), EXACT_ROWS):
-        whole = np.trunc(shrunk[start : start + EXACT_ROWS] / unit)
-        total += whole.sum(axis=0).astype(np.int64)
-    return np.asarray(np.clip(total, -LARGEST_SUM, LARGEST_SUM) * unit, dtype=np.float64)
-
-
-class WholeRows:
-    """Features clipped to whole numbers in float64: sums and scores of them are exact."""
-
-    __slots__ = ("norms", "unit", "whole")
-
-    def __init__(self, whole: Matrix, unit: float) -> None:
-        self.whole, self.unit = whole, unit
-        self.norms: Vector = unit * np.sqrt(np.einsum("ij,ij->i", whole, whole))
-
-
-def clip_to_whole_rows(X: Any, x_bound: float) -> WholeRows:
-    """Clip rows to ``x_bound`` and round them towards zero to a millionth of it."""
-    check_positive("x_bound", x_bound, advice="Use a norm that rows rarely exceed.")
-    features = finite_records(read_records(X))
-    unit = x_bound / (1 << ROW_BITS)
-    return WholeRows(np.trunc(clip(features, x_bound) * (SLACK / unit)), unit)
-
-
-def clipping_norms(rows: Matrix, *, order: int = 2) -> Matrix:
-    """Return the length of every row, in a column; infinite where float64 ends, without a word."""
-    with np.errstate(over="ignore"):
-        return np.asarray(np.linalg.norm(rows, ord=order, axis=1, keepdims=True))
-
-
-def shrink_factors(rows: Matrix, bound: float, *, order: int = 2) -> Matrix:
-    """Return ``min(1, bound/|row|)`` of every row, in a column; 0 where the length is infinite."""
-    return np.asarray(np.minimum(1.0, bound / np.maximum(clipping_norms(rows, order=order), _TINY)))
-
-
 SUM_BITS: Final = 40  # gradients in whole multiples of 2^-40 of the clipping norm
 CHUNK_ROWS: Final = 1 << 12  # 2^12 numbers of 2^40 are summed exactly in float64 ...
 INT64_ROWS: Final = 1 << 22  # ... 2^22 of them in int64, and any number in two halves of it
-BLOCK_CELLS: Final = 1 << 16  # entries that are worked on at a time: half a megabyte
+BLOCK_CELLS: Final = 1 << 16  # entries that are processed at a time: half a megabyte
+LARGEST_SUM: Final = 1 << 53  # whole numbers that float64 holds: 2^24 rows of the largest
+SMALLEST, LARGEST = 1e-100, 1e100  # norms whose squares float64 holds
+SLACK: Final = 1 - 1e-9  # room for the rounding of norms and of the factors themselves
+_TINY: Final = 1e-300
 _HALF: Final = 32  # bits
+
+
+def clip(vectors: Matrix, clip_norm: float, *, order: int = 2) -> Matrix:
+    """Shrink every row to a norm of at most ``clip_norm``: ``v · min(1, C/|v|)``."""
+    check_positive("clip_norm", clip_norm, advice="Use a norm that gradients rarely exceed.")
+    rows = as_floats("vectors", vectors)
+    with np.errstate(all="ignore"):  # rows that are not finite become NaN, and are left out
+        # Divided by their largest entry first, so that no square overflows or vanishes.
+        largest = np.maximum(np.abs(rows).max(axis=1, keepdims=True, initial=0.0), _TINY)
+        shape = rows / largest
+        lengths = np.maximum(np.linalg.norm(shape, ord=order, axis=1, keepdims=True), 1.0)
+        kept = largest <= clip_norm / lengths
+        return np.asarray(np.where(kept, rows, shape * (clip_norm / lengths)))
+
+
+def shrink_rows(rows: Matrix, bound: float, *, order: int = 2) -> Matrix:
+    """Return rows within a bound exactly, as float64 numbers are; odd ones are zero."""
+    # The computed norm is off by a factor within 1 ± (d + 2) 2^-53; few roundings follow it.
+    room = max(1.0 - SLACK, (rows.shape[1] + 16) * 2.0**-52)
+    return np.asarray(finite_records(clip(rows, bound, order=order)) * (1.0 - room))
 
 
 class ExactTotal:
@@ -233,23 +189,29 @@ class ExactTotal:
         self._recent, self._high, self._low = (np.zeros(shape, dtype=np.int64) for _ in range(3))
         self._n_recent = 0
 
-    def expect(self, n_records: int) -> None:
-        """Make room for the sum over so many more records."""
+    def add(self, whole: Array, n_records: int) -> None:
+        """Add a sum over at most ``2^12`` records."""
         if self._n_recent + n_records > INT64_ROWS:
             self._settle()
         self._n_recent += n_records
-
-    def add(self, whole: Array) -> None:
-        """Add a sum over at most ``2^12`` of the records that are expected."""
         self._recent += whole.astype(np.int64, copy=False)
 
-    def held(self) -> Integers:
-        """Return the sum, held within ``±2^62``: that moves no two sums apart."""
+    def add_rows(self, rows: Array, bound: float, unit: float, *, order: int = 2) -> None:
+        """Add rows, clipped to a bound, in whole multiples of a unit (claims DP-3 and G-1)."""
+        n_rows = max(1, min(CHUNK_ROWS, BLOCK_CELLS // rows.shape[1]))
+        for start in range(0, len(rows), n_rows):
+            block = np.asarray(rows[start : start + n_rows], dtype=np.float64)
+            whole = np.trunc(shrink_rows(block, bound, order=order) / unit)
+            self.add(whole.sum(axis=0), len(block))
+
+    def held(self, most: int = 1 << 62) -> Integers:
+        """Return the sum, held within a power of two: that moves no two sums apart."""
         self._settle()
-        most = 1 << (62 - _HALF)
-        high = np.clip(self._high, -most, most - 1)
+        limit = 1 << (62 - _HALF)
+        high = np.clip(self._high, -limit, limit - 1)
         low = np.where(self._high > high, (1 << _HALF) - 1, self._low)
-        return (high << _HALF) + np.where(self._high < high, 0, low)
+        total = (high << _HALF) + np.where(self._high < high, 0, low)
+        return np.asarray(np.clip(total, -most, most))
 
     def rounded(self) -> Vector:
         self._settle()
@@ -264,36 +226,53 @@ class ExactTotal:
         self._n_recent = 0
 
 
-def add_gradients_to_total(total: ExactTotal, gradients: Array, clip_norm: float) -> None:
-    """Add clipped gradients to a sum, in whole multiples of ``2^-40 clip_norm`` (claim G-1)."""
-    check_positive("clip_norm", clip_norm, advice="Use a norm that gradients rarely exceed.")
-    n_rows = max(1, min(CHUNK_ROWS, BLOCK_CELLS // gradients.shape[1]))
-    for start in range(0, len(gradients), n_rows):
-        rows = finite_records(np.asarray(gradients[start : start + n_rows], dtype=np.float64))
-        whole = np.trunc(clip(rows, clip_norm) / clip_norm * (SLACK * 2.0**SUM_BITS))
-        total.expect(len(rows))
-        total.add(whole.sum(axis=0))
+def sum_clipped(rows: Matrix, *, clip_norm: float, norm: Literal["l1", "l2"] = "l2") -> Vector:
+    """Return the sum of rows scaled down to ``min(1, clip_norm/|row|)`` of themselves, exactly.
+
+    Guarantee
+    ---------
+    Claim DP-3. The sensitivity holds for the float64 numbers returned, not only for real ones.
+    """
+    limit = check_positive("clip_norm", clip_norm, advice="Use a norm that rows rarely exceed.")
+    entries = read_records(rows, "rows")
+    if not SMALLEST < limit < LARGEST:
+        raise BudgetError(
+            f"clip_norm must be within {SMALLEST:g} and {LARGEST:g}; got {clip_norm!r}. "
+            "Rescale the rows."
+        )
+    # A power of two: products with whole numbers up to 2^53 are exact.
+    unit = math.ldexp(1.0, math.frexp(limit)[1] - 1 - UNITS_PER_BOUND)
+    total = ExactTotal((entries.shape[1],))
+    total.add_rows(entries, limit, unit, order=1 if norm == "l1" else 2)
+    return np.asarray(total.held(LARGEST_SUM) * unit, dtype=np.float64)
 
 
-def clip_regression(X: Any, y: Any, x_bound: float, y_bound: float) -> tuple[Matrix, Vector]:
-    """Return features and target clipped to their bounds, in whole millionths of these."""
-    check_positive("x_bound", x_bound, advice="Use a norm that rows rarely exceed.")
+class WholeRows:
+    """Features clipped to a bound, in whole millionths of it: sums and scores are exact."""
+
+    __slots__ = ("norms", "unit", "whole")
+
+    def __init__(self, X: Any, x_bound: float) -> None:
+        bound = check_positive("x_bound", x_bound, advice="Use a norm that rows rarely exceed.")
+        self.unit = bound / (1 << ROW_BITS)
+        self.whole = np.trunc(shrink_rows(read_records(X), bound) / self.unit)
+        self.norms: Vector = self.unit * np.sqrt(np.einsum("ij,ij->i", self.whole, self.whole))
+
+
+def regression_sums(X: Any, y: Any, x_bound: float, y_bound: float) -> tuple[Matrix, Vector]:
+    """Return ``XᵀX`` and ``Xᵀy`` of clipped records, without rounding until the last conversion."""
     check_positive("y_bound", y_bound, advice="Use a value that targets rarely exceed.")
     features, target = read_regression_records(X, y)
-    shrink = shrink_factors(features, x_bound)
-    # Whole multiples of a millionth of the bounds, towards zero: norms only shrink. The factor
-    # leaves room for the rounding of the norm itself.
-    whole = np.trunc(features * shrink * ((1 - 1e-12) * LARGEST_ENTRY / x_bound))
-    return whole, np.trunc(np.clip(target / y_bound, -1.0, 1.0) * LARGEST_ENTRY)
-
-
-def regression_sums(features: Matrix, target: Vector) -> tuple[Matrix, Vector]:
-    """Return ``XᵀX`` and ``Xᵀy`` of whole numbers, without rounding until the last conversion."""
-    d = features.shape[1]
+    whole = WholeRows(features, x_bound).whole
+    target = np.trunc(np.clip(target / y_bound, -1.0, 1.0) * (1 << ROW_BITS))
+    d = whole.shape[1]
     gram, products = ExactTotal((d, d)), ExactTotal((d,))
-    for start in range(0, len(features), CHUNK_ROWS):
-        rows = features[start : start + CHUNK_ROWS]
-        for total, other in ((gram, rows), (products, target[start : start + CHUNK_ROWS])):
-            total.expect(len(rows))
-            total.add(rows.T @ other)
-    return gram.rounded(), products.rounded()
+    for start in range(0, len(whole), CHUNK_ROWS):
+        rows = whole[start : start + CHUNK_ROWS]
+        gram.add(rows.T @ rows, len(rows))
+        products.add(rows.T @ target[start : start + CHUNK_ROWS], len(rows))
+    unit = 2.0**-ROW_BITS
+    return (
+        gram.rounded() * (x_bound * unit) ** 2,
+        products.rounded() * (x_bound * y_bound * unit**2),
+    )

@@ -1,10 +1,9 @@
 """DP-SGD: linear models, any JAX loss by gradients of single records, and a search over settings.
 
-Linear models have squared, logistic, hinge and softmax losses, and no gradient of a single record
-is ever built. The gradients of a JAX loss (``pacprivacy[jax]``) are clipped, rounded and added in
-integers outside of JAX. Trying many settings and keeping the best one costs more than the run that
-is kept; if the number of runs is itself random, the cost stays bounded however many there happen to
-be (Liu and Talwar 2019; Papernot and Steinke 2022).
+Linear models never need the gradient of a single record. Those of a JAX loss (``pacprivacy[jax]``)
+are clipped, rounded and added in integers outside of JAX. A search that keeps the best of many runs
+costs more than one run; if the number of runs is itself random, the cost stays bounded (Liu and
+Talwar 2019; Papernot and Steinke 2022).
 """
 
 import math
@@ -30,7 +29,7 @@ from pacprivacy.dp.noise import (
     dp_noise_slack,
     dp_noise_source,
 )
-from pacprivacy.dp.records import encode_record_labels, read_record_numbers
+from pacprivacy.dp.records import encode_record_labels, encode_record_signs, read_record_numbers
 from pacprivacy.errors import BudgetError, DataError, MechanismError, PacPrivacyError
 
 
@@ -39,13 +38,13 @@ class Squared:
     """Half the squared error, of targets clipped to a declared absolute value ``y_bound``."""
 
     n_scores: ClassVar[int] = 1
+    declared: ClassVar[str] = "the bound of the target"
     y_bound: float
 
     def __post_init__(self) -> None:
         check_positive("y_bound", self.y_bound, advice="Use a value that targets rarely exceed.")
 
     def encode(self, y: Any, n_records: int) -> Array:
-        """Return targets clipped to the bound; NaN for those that are not finite."""
         target = read_record_numbers(y, n_records)
         clipped = np.clip(target, -self.y_bound, self.y_bound)
         return np.where(np.isfinite(target), clipped, np.nan)
@@ -57,6 +56,7 @@ class Squared:
 @dataclass(frozen=True, slots=True, kw_only=True)
 class _TwoClasses:
     n_scores: ClassVar[int] = 1
+    declared: ClassVar[str] = "the set of labels"
     classes: tuple[Any, ...]
 
     def __post_init__(self) -> None:
@@ -67,9 +67,7 @@ class _TwoClasses:
             )
 
     def encode(self, y: Any, n_records: int) -> Array:
-        """Return -1 for the first class, 1 for the second, and 0 for any other label."""
-        places = encode_record_labels(y, self.classes, n_records)
-        return np.where(places < 0, 0.0, 2.0 * places - 1.0)
+        return encode_record_signs(y, self.classes, n_records)
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -94,6 +92,7 @@ class Hinge(_TwoClasses):
 class Softmax:
     """The multinomial logistic loss of declared classes, one score each, in this order."""
 
+    declared: ClassVar[str] = "the set of labels"
     classes: tuple[Any, ...]
 
     def __post_init__(self) -> None:
@@ -108,7 +107,6 @@ class Softmax:
         return len(self.classes)
 
     def encode(self, y: Any, n_records: int) -> Array:
-        """Return the number of each record's class, -1 for any other label."""
         return encode_record_labels(y, self.classes, n_records)
 
     def slopes(self, scores: Matrix, target: Array) -> Matrix:
@@ -158,37 +156,26 @@ def dp_sgd(
     ---------
     Claims G-3 and DP-17. ``(epsilon, delta)``-differential privacy under ``batch.neighbours`` of
     all iterates together; clipping, sampling, rounding and discrete noise are included.
-
-    Examples
-    --------
-    >>> from pacprivacy.dp import Logistic, PoissonBatch, Steps
-    >>> X = np.random.default_rng(0).uniform(-1, 1, size=(5000, 2))
-    >>> release = dp_sgd(
-    ...     X, X[:, 0] > 0, loss=Logistic(classes=(False, True)), epsilon=1.0, delta=1e-6,
-    ...     x_bound=1.5, batch=PoissonBatch(size=250, n_public=5000),
-    ...     steps=Steps(n_steps=60, learning_rate=1.0, clip_norm=1.0),
-    ... )
-    >>> bool(np.mean((X @ release.value > 0) == (X[:, 0] > 0)) > 0.9)
-    True
     """
-    rows, target, shape = _read_linear(X, y, loss, x_bound)
-    n_records = len(target)
+    rows = records.WholeRows(X, x_bound)
+    target = loss.encode(y, len(rows.whole))
     sums = LinearSGDSums(rows, target, loss, clip_norm=steps.clip_norm)
+    n_weights = math.prod(sums.shape)
     if steps.learning_rate is None:
         rate = dp_descent_rate(
             batch,
-            n_records,
+            len(target),
             steps,
             x_bound=x_bound,
-            n_weights=math.prod(shape),
+            n_weights=n_weights,
             epsilon=epsilon,
             delta=delta,
         )
         steps = replace(steps, learning_rate=rate)
     return release_dp_descent(
         sums,
-        np.zeros(math.prod(shape)),
-        lambda weights: weights.reshape(shape),
+        np.zeros(n_weights),
+        lambda weights: weights.reshape(sums.shape),
         batch=batch,
         steps=steps,
         epsilon=epsilon,
@@ -196,20 +183,11 @@ def dp_sgd(
         simulate=simulate,
         what=f"linear model with {type(loss).__name__.lower()} loss",
         assumptions=(
-            f"Rows are clipped to norm {x_bound:g}; that bound and {_declared(loss)} were fixed "
+            f"Rows are clipped to norm {x_bound:g}; that bound and {loss.declared} were fixed "
             "without looking at the records.",
             records.EMPTY_RECORDS,
         ),
     )
-
-
-def _read_linear(
-    X: Any, y: Any, loss: LinearLoss, x_bound: float
-) -> tuple[records.WholeRows, Array, tuple[int, ...]]:
-    rows = records.clip_to_whole_rows(X, x_bound)
-    n_records, n_features = rows.whole.shape
-    shape = (n_features,) if loss.n_scores == 1 else (loss.n_scores, n_features)
-    return rows, loss.encode(y, n_records), shape
 
 
 class LinearSGDSums:
@@ -227,6 +205,8 @@ class LinearSGDSums:
             )
         # Times the unit of the rows, this is 2^-40 of the clipping norm.
         self._slope_unit = clip_norm * 2.0**-records.SUM_BITS / rows.unit
+        n_features = rows.whole.shape[1]
+        self.shape = (n_features,) if loss.n_scores == 1 else (loss.n_scores, n_features)
 
     @property
     def n_records(self) -> int:
@@ -242,8 +222,7 @@ class LinearSGDSums:
             # Whole numbers below 2^53: exact, so no record's score depends on the others.
             scores = (rows @ grid.T) * (unit * self._rows.unit)
             factors = self._factors(scores, chosen)
-            total.expect(len(chosen))
-            total.add(factors.T @ rows)
+            total.add(factors.T @ rows, len(chosen))
         return total.held().ravel()
 
     def _factors(self, scores: Matrix, chosen: Integers) -> Matrix:
@@ -265,10 +244,6 @@ def _whole_weights(weights: Matrix) -> tuple[Matrix, float]:
     return np.trunc(weights / unit), unit
 
 
-def _declared(loss: LinearLoss) -> str:
-    return "the bound of the target" if hasattr(loss, "y_bound") else "the set of labels"
-
-
 def dp_search_noise(
     batch: Batch,
     n_records: int,
@@ -281,7 +256,7 @@ def dp_search_noise(
 ) -> float:
     """Return the noise of every run, over the clipping norm, that keeps ``(ε, δ)`` for a search.
 
-    The noise is that of ``n_weights`` weights with discrete noise; continuous for 0.
+    The noise is discrete on ``n_weights`` weights, continuous for 0.
 
     Guarantee
     ---------
@@ -301,7 +276,7 @@ def dp_search_noise(
         left -= dp_noise_price(epsilon, COUNT_SLACK)
         descent.check_dp_descent_delta(left, epsilon, delta)
 
-    def keeps(noise: float) -> bool:
+    def epsilon_at(noise: float) -> float:
         event = descent.dp_descent_event(batch, n_records, n_steps=1, noise=noise)
         known = as_dp_accounting(event, batch.neighbours)
         if known is None:
@@ -312,9 +287,9 @@ def dp_search_noise(
         run = dp_accounting.SelfComposedDpEvent(known[0], n_steps)
         search = dp_accounting.dp_event.RepeatAndSelectDpEvent(run, mean_runs, GEOMETRIC)
         accountant = RdpAccountant(SEARCH_ORDERS, known[1]).compose(search)
-        return bool(accountant.get_epsilon(left) <= epsilon)
+        return float(accountant.get_epsilon(left))
 
-    return descent.least_dp_descent_noise(keeps, 1e-4)
+    return descent.least_dp_descent_noise(epsilon_at, epsilon)
 
 
 def dp_search(
@@ -349,8 +324,10 @@ def dp_search(
     ---------
     Claim G-4. ``(epsilon, delta)``-differential privacy of the whole search.
     """
-    rows, target, shape = _read_linear(X, y, loss, x_bound)
+    rows = records.WholeRows(X, x_bound)
+    target = loss.encode(y, len(rows.whole))
     n_records, n_steps = len(target), _same_steps(candidates)
+    n_weights = loss.n_scores * rows.whole.shape[1]
     batch.size_for(n_records)
     noise = dp_search_noise(
         batch,
@@ -359,19 +336,24 @@ def dp_search(
         mean_runs=mean_runs,
         epsilon=epsilon,
         delta=delta,
-        n_weights=math.prod(shape),
+        n_weights=n_weights,
     )
     source = dp_noise_source(simulate)
 
     def train(steps: Steps) -> Vector:
         sums = LinearSGDSums(rows, target, loss, clip_norm=steps.clip_norm)
-        start = np.zeros(math.prod(shape))
         weights, _ = descent.run_dp_descent(
-            sums, start, batch=batch, steps=steps, noise=noise, source=source
+            sums, np.zeros(n_weights), batch=batch, steps=steps, noise=noise, source=source
         )
-        return weights.reshape(shape)
+        return weights.reshape(sums.shape)
 
-    best = _best_run(train, candidates, score, draw_search_runs(mean_runs, source), source)
+    best: dict[str, Any] = {}
+    for _ in range(draw_search_runs(mean_runs, source)):
+        number = uniform_below(source, len(candidates))
+        weights = train(candidates[number])
+        reached = float(score(weights))
+        if not best or reached > best["score"] or math.isnan(best["score"]):
+            best = {"weights": weights, "candidate": number, "score": reached}
     about = descent.describe_dp_descent(batch, candidates[0], n_records)
     return publish_event(
         best,
@@ -394,23 +376,6 @@ def dp_search(
         },
         noise={"sum of gradients, in clipping norms": noise},
     )
-
-
-def _best_run(
-    train: Callable[[Steps], Vector],
-    candidates: Sequence[Steps],
-    score: Callable[[Vector], float],
-    n_runs: int,
-    source: BitSource,
-) -> dict[str, Any]:
-    best: dict[str, Any] = {}
-    for _ in range(n_runs):
-        number = uniform_below(source, len(candidates))
-        weights = train(candidates[number])
-        reached = float(score(weights))
-        if not best or reached > best["score"] or math.isnan(best["score"]):
-            best = {"weights": weights, "candidate": number, "score": reached}
-    return best
 
 
 def draw_search_runs(mean_runs: float, source: BitSource) -> int:
@@ -507,7 +472,7 @@ class _JaxSums:
             raise DataError("start must be finite; got NaN or infinite entries.")
         self._dtype, self._tree_map = np.dtype(flat.dtype), jax.tree_util.tree_map
         self._clip, self._chunk = clip_norm, chunk
-        self._jax = jax
+        self._unit = clip_norm * 2.0**-records.SUM_BITS
 
         def gradient(weights: Any, record: tuple[Any, ...]) -> Any:
             return flatten(jax.grad(lambda tree: loss(tree, *record))(self._restore(weights)))[0]
@@ -517,7 +482,7 @@ class _JaxSums:
             return jax.lax.map(lambda record: gradient(weights, record), rows, batch_size=size)
 
         self._gradients = jax.jit(gradients)
-        self._try_once(jax, gradients)
+        self._check_loss(jax, gradients)
 
     @property
     def n_records(self) -> int:
@@ -526,13 +491,15 @@ class _JaxSums:
     def whole_sum(self, weights: Vector, places: Integers) -> Integers:
         total = records.ExactTotal((len(weights),))
         at = np.asarray(weights, dtype=self._dtype)
-        for begin in range(0, len(places), self._most()):
-            chosen = places[begin : begin + self._most()]
+        fitting = (1 << 26) // max(1, len(self.start))  # about 256 MB of gradients
+        n_held = max(PADDED_TO, fitting // PADDED_TO * PADDED_TO)
+        for begin in range(0, len(places), n_held):
+            chosen = places[begin : begin + n_held]
             n_padded = -(-len(chosen) // PADDED_TO) * PADDED_TO
             padded = np.resize(chosen, n_padded)
             with without_jax_checks():  # or a record that makes a NaN would raise
                 gradients = self._gradients(at, tuple(column[padded] for column in self._columns))
-            records.add_gradients_to_total(total, np.asarray(gradients)[: len(chosen)], self._clip)
+            total.add_rows(np.asarray(gradients)[: len(chosen)], self._clip, self._unit)
         return total.held()
 
     def restore(self, weights: Vector) -> Any:
@@ -548,12 +515,7 @@ class _JaxSums:
             "record wherever it stands among them.",
         )
 
-    def _most(self) -> int:
-        """Return how many gradients are held at once: about 256 MB of them."""
-        fitting = (1 << 26) // max(1, len(self.start))
-        return max(PADDED_TO, fitting // PADDED_TO * PADDED_TO)
-
-    def _try_once(self, jax: Any, gradients: Callable[..., Any]) -> None:
+    def _check_loss(self, jax: Any, gradients: Callable[..., Any]) -> None:
         """Find mistakes of the loss by shapes alone, before anything is drawn."""
         shapes = tuple(
             jax.ShapeDtypeStruct(

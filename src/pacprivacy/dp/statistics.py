@@ -1,7 +1,7 @@
 """Counts, sums, means, histograms and quantiles of columns with declared ranges.
 
 A record is in one cell at most, so it moves the numbers of one cell only: groups cost nothing. The
-numbers of all columns leave together, as one vector with Laplace noise for a pure ``epsilon``;
+numbers of all columns are released as one vector with Laplace noise for a pure ``epsilon``;
 quantiles are choices among the points of a declared grid. Sums under a membership success have
 Gaussian noise: ``pac.Coins(rows_per_unit=1)``.
 """
@@ -14,21 +14,25 @@ from typing import Any, Final
 
 import numpy as np
 
-from pacprivacy._checks import Integers, Matrix, Vector
+from pacprivacy._checks import Integers, Vector
 from pacprivacy.dp.accounting import advantage, calibrate_to_advantage
-from pacprivacy.dp.certificate import DPCertificate, DPRelease
+from pacprivacy.dp.certificate import DPRelease
 from pacprivacy.dp.events import PureEvent, publish_event
-from pacprivacy.dp.mechanisms import exponential_choice, exponential_score_loss, laplace
+from pacprivacy.dp.mechanisms import (
+    choose_quantile,
+    exponential_score_loss,
+    laplace,
+    quantile_reach,
+)
 from pacprivacy.dp.noise import check_dp_noise_promise, dp_noise_source
-from pacprivacy.dp.records import EMPTY_RECORDS, sum_clipped
+from pacprivacy.dp.records import EMPTY_RECORDS, read_record_numbers, sum_clipped
 from pacprivacy.errors import BudgetError, DataError
 from pacprivacy.statistics import MEAN, SUM, Formula, bin_of
 
 STATISTICS: Final = ("count", "sum", "mean", "histogram", "median", "quantiles")
 FORMULAS: Final[dict[str, Formula]] = {"count": SUM, "sum": SUM, "mean": MEAN, "histogram": SUM}
 GRID: Final = 1001  # points among which a quantile is chosen
-COUNTED: Final = 0.5  # what a record adds to the count behind a mean, beside up to 1 to the sum
-ROUNDED: Final = 1 + 1e-6  # scores of quantiles are rounded
+COUNTED: Final = 0.5  # of a record in the count behind a mean, beside up to 1 in the sum
 GAMMA: Final = 0.05
 
 
@@ -51,18 +55,22 @@ class _Column:
     def bins(self, n_bins: int) -> Vector:
         return np.linspace(self.low, self.high, n_bins + 1)
 
-    def counts(self, n_cells: int) -> Vector:
-        return _count(self.cells, n_cells)
-
-    def counts_in_bins(self, n_cells: int, n_bins: int) -> Vector:
-        place = bin_of(self.values, self.bins(n_bins).tolist())
-        inside = (self.cells >= 0) & (place < n_bins)
-        return _count(np.where(inside, self.cells * n_bins + place, -1), n_cells * n_bins)
-
-    def sums(self, values: Matrix, n_cells: int) -> Vector:
-        """Sum one column of values within -1 and 1 in every cell, exactly."""
-        cells = range(n_cells)
-        return np.array([sum_clipped(values[self.cells == c], clip_norm=1.0)[0] for c in cells])
+    def totals(self, statistic: str, n_cells: int, n_bins: int) -> Vector:
+        """Return one row of counts or sums by cell; of a mean, sums and halves of counts."""
+        if statistic == "count":
+            return _count(self.cells, n_cells)[None]
+        if statistic == "histogram":
+            place = bin_of(self.values, self.bins(n_bins).tolist())
+            inside = (self.cells >= 0) & (place < n_bins)
+            codes = np.where(inside, self.cells * n_bins + place, -1)
+            return _count(codes, n_cells * n_bins)[None]
+        centre, scale = self.frame(statistic)
+        (moments,) = FORMULAS[statistic].moments((self.values[:, None] - centre) / scale)
+        parts = (moments[self.cells == cell] for cell in range(n_cells))
+        sums = np.array([sum_clipped(part, clip_norm=1.0)[0] for part in parts])
+        if statistic == "sum":
+            return sums[None]
+        return np.stack([sums, COUNTED * _count(self.cells, n_cells)])
 
 
 def _count(codes: Integers, size: int) -> Vector:
@@ -106,15 +114,6 @@ def release_dp_statistic(
     ---------
     Claim DP-40. Differential privacy with the ``epsilon`` of the certificate; no attacker's success
     is above ``success`` where that is given.
-
-    Examples
-    --------
-    >>> ages = np.random.default_rng(0).uniform(20, 60, size=5000)
-    >>> release = release_dp_statistic(
-    ...     {"age": ages}, statistic="mean", ranges=[(0, 120)], epsilon=1.0
-    ... )
-    >>> bool(abs(release.value["mean"]["age"] - ages.mean()) < 1)
-    True
     """
     _check_request(statistic, success, epsilon, bins, q)
     names = tuple(cell_names) or ("",)
@@ -122,29 +121,35 @@ def release_dp_statistic(
     if statistic in ("median", "quantiles"):
         levels = (0.5,) if statistic == "median" else tuple(q)
         return _choices(read, names, levels, statistic, success, epsilon, simulate)
-    totals, each = _totals(read, statistic, len(names), bins)
-    vector = np.concatenate([np.ravel(block) for block in totals])
-    assert epsilon is not None  # a success is for quantiles
-    reach = len(read) * each
+    totals = np.stack([column.totals(statistic, len(names), bins) for column in read])
+    reach = len(read) * (1 + COUNTED if statistic == "mean" else 1.0)
     noisy = laplace(
-        vector,
+        totals,
         sensitivity=math.nextafter(reach * (1 + 2.0**-50), math.inf),
-        epsilon=float(epsilon),
+        epsilon=float(epsilon or 0.0),
         neighbours="add_remove",
         simulate=simulate,
     )
-    shapes = [block.shape for block in totals]
-    parts = np.split(noisy.value, np.cumsum([math.prod(shape) for shape in shapes])[:-1])
     std = float((noisy.certificate.noise or {})["std"])
     values, errors = {}, {}
-    for column, part, shape in zip(read, parts, shapes, strict=True):
-        value, error = _finish(column, part.reshape(shape), statistic, std)
+    for column, part in zip(read, noisy.value, strict=True):
+        value, error = _finish(column, part, statistic, std)
         labels = names if statistic != "histogram" else _bin_names(column, names, bins)
         values[column.name], errors[column.name] = _named(value, labels), _named(error, labels)
-    return DPRelease(
-        value={statistic: values, "noise_std": errors},
-        certificate=_certificate(noisy.certificate, read, names, statistic, reach),
+    groups = f" in {len(names)} groups" if len(names) > 1 else ""
+    moved = f"A record is in one group at most, and moves the numbers by {reach:.6g} in all."
+    certificate = replace(
+        noisy.certificate,
+        mechanism=f"{statistic} of {len(read)} column{'s' * (len(read) != 1)}{groups}; "
+        f"{noisy.certificate.mechanism}",
+        assumptions=(
+            *_declared(read, statistic),
+            moved,
+            *noisy.certificate.assumptions[1:],
+            EMPTY_RECORDS,
+        ),
     )
+    return DPRelease(value={statistic: values, "noise_std": errors}, certificate=certificate)
 
 
 def _check_request(
@@ -169,19 +174,6 @@ def _check_request(
         raise DataError(f"bins must be at least 1; got {bins}. Use about 10.")
 
 
-def _certificate(
-    noisy: DPCertificate, read: list[_Column], names: Sequence[str], statistic: str, reach: float
-) -> DPCertificate:
-    groups = f" in {len(names)} groups" if len(names) > 1 else ""
-    moved = f"A record is in one group at most, and moves the numbers by {reach:.6g} in all."
-    return replace(
-        noisy,
-        mechanism=f"{statistic} of {len(read)} column{'s' * (len(read) != 1)}{groups}; "
-        f"{noisy.mechanism}",
-        assumptions=(*_declared(read, statistic), moved, *noisy.assumptions[1:], EMPTY_RECORDS),
-    )
-
-
 def _read(
     columns: Mapping[str, Any],
     statistic: str,
@@ -200,7 +192,7 @@ def _read(
     for (name, column), (low, high) in zip(columns.items(), ranges, strict=True):
         if not low < high:
             raise DataError(f"ranges must be pairs low < high; got {low, high}. Write (0, 120).")
-        numbers = np.asarray(column, dtype=np.float64)
+        numbers = read_record_numbers(column, len(column), name)
         groups = np.zeros(len(numbers), dtype=np.int64) if cells is None else np.asarray(cells)
         if groups.shape != numbers.shape or (groups.size and groups.max() >= len(names)):
             raise DataError("cells must be one number below that of names for each record.")
@@ -211,40 +203,19 @@ def _read(
     return read
 
 
-def _totals(
-    read: list[_Column], statistic: str, n_cells: int, bins: int
-) -> tuple[list[Any], float]:
-    """Return what is summed, by column; and how far a record moves it, in absolute values."""
-    formula, totals = FORMULAS[statistic], []
-    for column in read:
-        if statistic == "count":
-            totals.append(column.counts(n_cells))
-        elif statistic == "histogram":
-            totals.append(column.counts_in_bins(n_cells, bins))
-        else:
-            centre, scale = column.frame(statistic)
-            (moments,) = formula.moments((column.values[:, None] - centre) / scale)
-            sums = column.sums(moments, n_cells)
-            number = COUNTED * column.counts(n_cells)
-            totals.append(np.stack([sums, number]) if formula.counted else sums)
-    return totals, 1 + COUNTED if formula.counted else 1.0
-
-
 def _finish(column: _Column, noisy: Any, statistic: str, std: float) -> tuple[Vector, Vector]:
     """Return released numbers in the units of the column, and the noise in them."""
     formula, (centre, scale) = FORMULAS[statistic], column.frame(statistic)
+    total = noisy[0]
     if statistic in ("count", "histogram"):
-        return np.rint(noisy), np.full(len(noisy), std)
+        return np.rint(total), np.full(len(total), std)
     if not formula.counted:
-        number, value = np.ones(len(noisy)), formula.value(None, noisy)
-    else:
-        number = np.maximum(noisy[1] / COUNTED, 1.0)
-        value = np.clip(formula.value(number, noisy[0].copy()), -1.0, 1.0)
+        return formula.restore(total, centre, scale), np.full(len(total), scale * std)
+    number = np.maximum(noisy[1] / COUNTED, 1.0)
+    value = np.clip(formula.value(number, total.copy()), -1.0, 1.0)
     assert formula.slopes is not None
     by_number, by_sum = formula.slopes(number, value * number)
-    error = std * np.hypot(by_number / COUNTED, by_sum)
-    if formula.counted:
-        error = np.minimum(error, 2.0)
+    error = np.minimum(std * np.hypot(by_number / COUNTED, by_sum), 2.0)
     return formula.restore(value, centre, scale), scale * error
 
 
@@ -253,7 +224,7 @@ def _bin_names(column: _Column, names: Sequence[str], bins: int) -> list[str]:
     return [f"{name}, {each}".removeprefix(", ") for name in names for each in inner]
 
 
-def _named(values: Vector, names: Sequence[str]) -> Any:
+def _named(values: Any, names: Sequence[str]) -> Any:
     numbers = [float(value) for value in values]
     return numbers[0] if list(names) == [""] else dict(zip(names, numbers, strict=True))
 
@@ -275,7 +246,7 @@ def _choices(
     epsilon: float | None,
     simulate: np.random.Generator | int | None,
 ) -> DPRelease:
-    """Choose every quantile on a grid; a score is how far its rank is from the right one."""
+    """Choose every quantile on a grid, by rank."""
     count = len(read) * len(levels)
     if epsilon is None:
         epsilon = calibrate_to_advantage(
@@ -285,25 +256,25 @@ def _choices(
     check_dp_noise_promise(epsilon, 0.0, "add_remove")
     event = PureEvent(epsilon=epsilon / count, count=count)
     source, values = dp_noise_source(simulate), {}
+    several = len(levels) > 1
+    labels = [f"{n}, {q:g}".removeprefix(", ") if several else n for n in names for q in levels]
     for column in read:
         grid = np.linspace(column.low, column.high, GRID)
-        quantiles: dict[str, Any] = {}
-        for cell, name in enumerate(names):
-            ordered = np.sort(column.values[column.cells == cell])
-            below = np.searchsorted(ordered, grid, side="left")
-            above = len(ordered) - np.searchsorted(ordered, grid, side="right")
-            for level in levels:
-                place = exponential_choice(
-                    -np.abs((1 - level) * below - level * above),
-                    sensitivity=max(level, 1 - level) * ROUNDED,
-                    epsilon=event.epsilon,
-                    monotone=False,
-                    source=source,
-                )
-                label = f"{name}, {level:g}".removeprefix(", ") if len(levels) > 1 else name
-                quantiles[label] = float(grid[place])
-        values[column.name] = _named(np.array(list(quantiles.values())), list(quantiles))
-    off = exponential_score_loss(GRID, sensitivity=ROUNDED, epsilon=event.epsilon, gamma=GAMMA)
+        quantiles = [
+            choose_quantile(
+                column.values[column.cells == cell],
+                grid,
+                level,
+                epsilon=event.epsilon,
+                neighbours="add_remove",
+                source=source,
+            )
+            for cell in range(len(names))
+            for level in levels
+        ]
+        values[column.name] = _named(quantiles, labels)
+    reach = quantile_reach(1.0)
+    off = exponential_score_loss(GRID, sensitivity=reach, epsilon=event.epsilon, gamma=GAMMA)
     return publish_event(
         {statistic: values},
         (epsilon, 0.0, "add_remove"),

@@ -88,6 +88,7 @@ from pacprivacy.mechanism.mechanism import (
     Scaling as Scaling,
     as_mechanism as as_mechanism,
     fixed_mechanism as fixed_mechanism,
+    mechanism_layers as mechanism_layers,
     mechanism_with_totals as mechanism_with_totals,
     titled_mechanism as titled_mechanism,
 )

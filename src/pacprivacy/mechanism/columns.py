@@ -183,7 +183,6 @@ class Columns:
         return isinstance(column, nw.Series) and column.dtype in (nw.Categorical, nw.Enum)
 
     def compared(self, name: str) -> ComparedColumn:
-        """Return a column as a condition compares it."""
         kind, entries = self.kind(name), self.column(name)
         levels = self._declared is not None and self._declared.get(name) == "text"
         if levels and kind in ("number", "boolean"):  # levels are compared as such
@@ -196,7 +195,6 @@ class Columns:
         )
 
     def find_date_formats(self, names: Sequence[str]) -> dict[str, tuple[str, ...]]:
-        """Return the possible date formats of text columns."""
         texts = {name: self.column(name) for name in names if self.kind(name) == "text"}
         formats = {name: find_date_formats(column_levels(texts[name])) for name in texts}
         return {name: possible for name, possible in formats.items() if possible}
@@ -289,7 +287,6 @@ def _first_entry(array: Array) -> Any:
 
 
 def _texts(array: Array) -> Texts:
-    """Return text as an object array of strings, None for missing or empty entries."""
     if array.dtype.kind in "US":
         distinct, codes = np.unique(array, return_inverse=True)
         written = [
@@ -317,7 +314,6 @@ def _is_there(item: Any) -> bool:
 
 
 def _is_of_objects(column: nw.Series[Any]) -> bool:
-    """Whether the type of a column allows entries of several kinds."""
     held = getattr(column.to_native(), "dtype", None)
     return column.dtype == nw.Object or str(held) == "object"
 
@@ -389,7 +385,6 @@ def _moment_day(moment: date) -> float:
 
 
 def _level_names(numbers: Vector) -> Texts:
-    """Return numbers as they are written as levels, None for gaps."""
     texts = np.empty(len(numbers), dtype=object)
     texts[:] = [None if x != x else column_level_name(x) for x in numbers.tolist()]
     return texts

@@ -78,7 +78,6 @@ class Condition:
 
     @property
     def columns(self) -> tuple[str, ...]:
-        """The columns that are named."""
         names = (self._name(node) for node in ast.walk(self._tree) if isinstance(node, ast.Name))
         return tuple(dict.fromkeys(names))
 
@@ -107,7 +106,6 @@ class Condition:
         return met
 
     def _settled(self, columns: Mapping[str, ComparedColumn]) -> Mapping[str, ComparedColumn]:
-        """Return texts that are read by entry as numbers, or levels, as they are compared."""
         numbers: set[str] = set()
         texts: set[str] = set()
         for op, left, right in self._comparisons(self._tree):
@@ -139,7 +137,6 @@ class Condition:
         return self._quoted[int(number)] if number != node.id else node.id
 
     def _side(self, node: ast.expr) -> str | None:
-        """Return the column that a side names; None if it is a constant."""
         return self._name(node) if isinstance(node, ast.Name) else None
 
     def _check(self, node: ast.expr) -> None:
@@ -216,7 +213,6 @@ def _items(constant: Any) -> tuple[Any, ...]:
 
 
 def _settle(column: ComparedColumn, *, as_numbers: bool) -> ComparedColumn:
-    """Return texts that are read by entry as levels, or as numbers."""
     if not column.by_entry or column.kind != "text":
         return column
     plain = {text: plain_level(text) for text in set(column.entries.tolist()) if text is not None}

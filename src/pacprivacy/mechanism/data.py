@@ -326,7 +326,6 @@ def read_data_numbers(parts: Parts, name: str) -> Matrix:
 
 
 def _check_usable(columns: list[tuple[str, nw.Series[Any]]], name: str) -> None:
-    """Refuse text and gaps in the columns that a mechanism uses, all of them in one message."""
     text = [label for label, c in columns if not (c.dtype.is_numeric() or c.dtype == nw.Boolean)]
     gaps = [label for label, c in columns if label not in text and not _is_whole(c)]
     for wrong, must, what in (

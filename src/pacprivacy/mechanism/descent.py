@@ -28,7 +28,7 @@ from pacprivacy.mechanism.data import (
     find_data_classes,
     read_labelled_data,
 )
-from pacprivacy.mechanism.mechanism import Mechanism, fixed_mechanism
+from pacprivacy.mechanism.mechanism import Mechanism, fixed_mechanism, mechanism_layers
 
 LossName: TypeAlias = Literal["logistic", "softmax", "squared", "hinge", "poisson", "quantile"]
 FEATURE_BITS: Final = 12  # features are whole multiples of 2^-12 deviations
@@ -595,10 +595,8 @@ def steps_of(
     mechanism: Mechanism, data: Data, units: npt.NDArray[Any] | None
 ) -> tuple[StepMechanism, Data, npt.NDArray[Any] | None] | None:
     """Return the steps behind a mechanism, its records, and the unit of each; None: another."""
-    inner: Mechanism | None = mechanism
-    while inner is not None:
-        if isinstance(inner, StepMechanism):
-            return inner, data, units
-        data, units = inner.inner_records(data, units)
-        inner = inner.inner
+    for layer in mechanism_layers(mechanism):
+        if isinstance(layer, StepMechanism):
+            return layer, data, units
+        data, units = layer.inner_records(data, units)
     return None

@@ -12,7 +12,7 @@ import functools
 import inspect
 import math
 from abc import ABC, abstractmethod
-from collections.abc import Callable, Mapping
+from collections.abc import Callable, Iterator, Mapping
 from dataclasses import dataclass, field, replace
 from typing import Any, Final, Literal, Self, TypeAlias, TypeVar
 
@@ -146,6 +146,13 @@ class Mechanism(ABC):
     def finish(self, value: Value) -> Value:
         """Post-process a *released* value; sees nothing else, so it costs no privacy."""
         return value
+
+
+def mechanism_layers(mechanism: Mechanism | None) -> Iterator[Mechanism]:
+    """Yield a mechanism and those inside it, from outside in."""
+    while mechanism is not None:
+        yield mechanism
+        mechanism = mechanism.inner
 
 
 def fixed_mechanism(value: Fixed | None, name: str) -> Fixed:
@@ -379,15 +386,12 @@ class MechanismScaling:
         return (f"spread of the columns: {what} over all records{how}; units of the noise",)
 
     def plain(self, value: Value) -> Named:
-        """Return a dictionary with the names and the scaling."""
         return {"columns": list(self.names), **value}
 
     def matrix(self, value: Value) -> Named:
-        """Return a matrix of products of two columns."""
         return self.plain({"matrix": value * np.outer(self.scales, self.scales)})
 
     def counts(self, value: Value) -> Named:
-        """Return counts and edges by the name of the column."""
         return {
             name: {"edges": edges, "counts": counts}
             for name, edges, counts in zip(self.names, value["edges"], value["counts"], strict=True)

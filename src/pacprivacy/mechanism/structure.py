@@ -152,7 +152,6 @@ def build_node(value: Value, pieces: list[Vector], path: str) -> Node:
 
 
 def _build_array(value: Value, pieces: list[Vector], path: str) -> Node:
-    """Measure an array, or one number."""
     if isinstance(value, np.ma.MaskedArray) and np.ma.is_masked(value):
         raise MechanismError(
             f"{path} must have no masked entries; got a masked array. Fill them: whether an "
@@ -199,7 +198,6 @@ def _sorted_keys(keys: Iterable[Any]) -> tuple[Any, ...]:
 
 
 def _build_table(value: Value, pieces: list[Vector], path: str) -> TableNode:
-    """Measure the cells of a frame or series, column by column; texts are as an index is."""
     try:
         table = read_data_table(value)
     except Exception as error:

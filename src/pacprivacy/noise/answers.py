@@ -16,7 +16,11 @@ from pacprivacy._random import BitSource, ProcessBound
 from pacprivacy.errors import BudgetError
 from pacprivacy.noise.lattice import Integers, sample_discrete_gaussian
 from pacprivacy.noise.plan import LARGEST_POINT
-from pacprivacy.theory import information_slack_bound, lattice_total_variation_bound
+from pacprivacy.theory import (
+    information_slack_bound,
+    lattice_total_variation_bound,
+    water_filled_noise,
+)
 
 UNITS: Final = 1 << 30
 LEAST_NATS: Final = 2.0**-44  # below, the integers are too few steps apart
@@ -123,7 +127,7 @@ def plan_answer(
     coordinates = centred @ basis
     usable, slack = usable_answer_nats(mi_nats, n_directions=len(variances), n_subsets=n_subsets)
     for attempt in range(40):
-        grid_step = np.sqrt(answer_waterfill_level(variances, mi_nats=usable)) / UNITS
+        grid_step = np.sqrt(water_filled_noise(variances, usable)) / UNITS
         grid_step *= _too_wide(coordinates / (grid_step * UNITS), widest)
         points = _round(coordinates / grid_step)
         charge = _charge(points, weights) + slack
@@ -154,31 +158,3 @@ def _charge(points: Integers, weights: Vector) -> float:
     scaled = points / UNITS
     scaled -= weights @ scaled
     return 0.5 * float(np.log1p(weights @ np.square(scaled)).sum()) * ROUND_UP
-
-
-def answer_waterfill_level(variances: Vector, *, mi_nats: float) -> Vector:
-    """Return the noise of ``waterfill`` by Newton's method, from the side of more noise."""
-    if len(variances) == 1:
-        single: Vector = variances * ROUND_UP / math.expm1(2.0 * mi_nats)
-        return single
-    level = float(np.sqrt(variances).sum()) ** 2 / (2.0 * mi_nats**2)
-    for _ in range(60):
-        bound, slope = _bound_at(variances, level)
-        move = math.log(bound / mi_nats) * bound / slope
-        level *= math.exp(max(-30.0, min(30.0, move)))
-        if abs(move) < 1e-12:
-            break
-    step = 1e-12
-    while _bound_at(variances, level)[0] > mi_nats:
-        level *= 1 + step
-        step *= 2
-    x = variances / level
-    noise_var: Vector = variances / (x + np.sqrt(x * (x + 2.0)))
-    return noise_var
-
-
-def _bound_at(variances: Vector, level: float) -> tuple[float, float]:
-    """Return the bound, and minus its derivative in the logarithm of the level."""
-    x = variances / level
-    root = np.sqrt(x * (x + 2.0))
-    return 0.5 * float(np.log1p(x + root).sum()), 0.5 * float((x / root).sum())

@@ -19,8 +19,6 @@ from pacprivacy._checks import (
     Vector,
     as_outputs,
     freeze,
-    lengthened,
-    shortened,
 )
 from pacprivacy._random import BitSource, public_generator
 from pacprivacy.adversary import (
@@ -434,8 +432,7 @@ def plan_caps(
             f"caps must hold one success per unit ({pool.n_units}); got shape {np.shape(caps)}. "
             f"Pass None to use the budget's one number."
         )
-    (each,) = shortened(np.asarray(caps))
-    caps = lengthened(np.where(each >= 1, np.inf, each), pool.n_units)
+    caps = np.where(np.asarray(caps) >= 1, np.inf, caps)
     if (caps <= priors).any():
         worst = float(priors.max())
         raise BudgetError(

@@ -12,11 +12,10 @@ from dataclasses import dataclass
 
 import numpy as np
 
-from pacprivacy._checks import Matrix, Vector, shortened
+from pacprivacy._checks import Matrix, Vector
 from pacprivacy.adversary import (
     IN_CACHE,
     Candidates,
-    Floats,
     Heat,
     View,
     ViewTilts,
@@ -40,7 +39,6 @@ COARSE_DRAWS = 1024  # draws of a search by membership; the place that it finds 
 SAFETY_MARGIN_SD = 1.3  # between search and proof, in standard deviations
 RANKING_DRAWS = (48, 256)  # draws that rank all units
 RANKING_COST = 10**10  # multiplications
-TINY_SCALE = 1e-15  # below, powers of it leave the range of single precision
 
 LEAST_NOISE = 1e-18  # of the spread's variance: a search that may go on stops here
 LARGEST_LOG_SCALE = 60.0
@@ -199,7 +197,7 @@ def _stationary_step(
 ) -> Shape:
     """Move ``log Σ_B`` a part of the way towards ``log E^{1/2}``."""
     coordinates = spread.coordinates @ shape.rotation
-    error = _mean_square_error(probe.posterior(scale).astype(np.float64), coordinates)
+    error = _mean_square_error(probe.posterior(scale), coordinates)
     values, vectors = np.linalg.eigh(error)
     values = np.maximum(values, FLOOR**2 * max(float(values.max()), 1e-300))
     target = (vectors * (0.5 * np.log(values))) @ vectors.T
@@ -315,18 +313,15 @@ class ShapeProbe:
         strata = (order + rng.random(n)) / n * cumulative[-1]
         chosen = np.minimum(np.searchsorted(cumulative, strata, side="right"), m - 1)
         noise = _stratified_normals(rng, n, points.shape[1])
-        signal, cross = view_log_ratios(view, chosen), noise @ points.T
-        cross -= np.einsum("iq,iq->i", noise, points[chosen])[:, None]  # near ones stay apart
-        # single precision is enough for a proposal unless the exponents are huge
-        dtype = np.float32 if float(np.abs(signal).max(initial=0.0)) < 1e4 else np.float64
-        self._signal = signal.astype(dtype)
-        self._cross = cross.astype(dtype)
-        self._log_prior = view.log_prior.astype(dtype)[None, :]
+        self._signal, self._cross = view_log_ratios(view, chosen), noise @ points.T
+        # near candidates stay apart
+        self._cross -= np.einsum("iq,iq->i", noise, points[chosen])[:, None]
+        self._log_prior = view.log_prior[None, :]
         if view.groups is not None:
             differs = view.groups[chosen][:, None] != view.groups[None, :]
-            self._log_prior = np.where(differs, -np.inf, self._log_prior).astype(dtype)
+            self._log_prior = np.where(differs, -np.inf, self._log_prior)
 
-    def posterior(self, scale: float, n_draws: int | None = None) -> Floats:
+    def posterior(self, scale: float, n_draws: int | None = None) -> Matrix:
         """Return the posteriors on the first draws when the noise is ``scale`` times larger."""
         p, total = self._likelihoods(scale, n_draws)[1:]
         p /= total[:, None]
@@ -334,12 +329,12 @@ class ShapeProbe:
 
     def information(self, scale: float) -> tuple[float, float]:
         log_p, p, total = self._likelihoods(scale)
-        np.maximum(log_p, -80.0, out=log_p)  # where p is 0 the product must be 0, not NaN
-        weighted = np.einsum("ij,ij->i", p, log_p, dtype=np.float64)
+        np.maximum(log_p, -800.0, out=log_p)  # where p is 0 the product must be 0, not NaN
+        weighted = np.einsum("ij,ij->i", p, log_p)
         gains = self.view.prior_entropy - np.log(total) + weighted / total
         return float(gains.mean()), float(gains.var(ddof=1))
 
-    def weighted(self, scale: float) -> tuple[Floats, Vector]:
+    def weighted(self, scale: float) -> tuple[Matrix, Vector]:
         """Return posteriors and their weights, from draws or on a grid."""
         scaled = self.view.scaled(scale)
         if has_line_advantage(scaled):
@@ -350,15 +345,14 @@ class ShapeProbe:
 
     def _likelihoods(
         self, scale: float, n_draws: int | None = None
-    ) -> tuple[Floats, Floats, Vector]:
-        dtype = self._signal.dtype if scale > TINY_SCALE else np.float64
+    ) -> tuple[Matrix, Matrix, Vector]:
         with np.errstate(over="ignore"):  # a candidate that far away is ruled out
-            log_p = np.multiply(self._signal[:n_draws], 1 / scale**2, dtype=dtype)
-        log_p += np.multiply(self._cross[:n_draws], 1 / scale, dtype=dtype)
+            log_p: Matrix = self._signal[:n_draws] / scale**2
+        log_p += self._cross[:n_draws] / scale
         log_p += self._log_prior if len(self._log_prior) == 1 else self._log_prior[:n_draws]
         log_p -= log_p.max(axis=1, keepdims=True)
         p = np.exp(log_p)
-        return log_p, p, p.sum(axis=1, dtype=np.float64)
+        return log_p, p, p.sum(axis=1)
 
 
 def _ranking(tilts: ViewTilts) -> int:
@@ -391,24 +385,22 @@ class RiskShapeProbe:
 
     def _choose(self, units: Integers) -> None:
         self._chosen = np.sort(units).astype(np.int64)
-        self._masks = self._tilts.masks(self._chosen, np.float32)
+        self._masks = self._tilts.masks(self._chosen, np.float64)
 
-    def _means(self, scale: float) -> tuple[Vector, Floats]:
-        folded = self._tilts.fold(self._probe.posterior(scale)).astype(np.float32, copy=False)
-        sizes = np.abs(folded @ self._masks)
-        return sizes.mean(axis=0, dtype=np.float64), sizes
+    def _means(self, scale: float) -> tuple[Vector, Matrix]:
+        sizes = np.abs(self._tilts.fold(self._probe.posterior(scale)) @ self._masks)
+        return sizes.mean(axis=0), sizes
 
     def _room_left(self, size: Vector) -> Vector:
-        half = np.multiply(size, 0.5, dtype=np.float64)
-        np.subtract(shortened(self._caps)[0] - 0.5, half, out=half)
-        return half
+        room: Vector = self._caps - 0.5 - 0.5 * size
+        return room
 
     def excess(self, scale: float) -> tuple[float, float]:
         """Return the largest excess over a cap, and the variance of success there."""
         mean, sizes = self._means(scale)
         over = 0.5 + 0.5 * mean - self._caps[self._chosen]
         worst = int(np.argmax(over))
-        return float(over[worst]), float(sizes[:, worst].var(dtype=np.float64)) / 4
+        return float(over[worst]), float(sizes[:, worst].var()) / 4
 
 
 class HeatShapeProbe(RiskShapeProbe):
@@ -423,8 +415,8 @@ class HeatShapeProbe(RiskShapeProbe):
         if self._tilts.n_units > 2 * N_WORST:
             ranked = self._probe.posterior(scale, _ranking(self._tilts))
             folded, squares = self._tilts.fold(ranked), np.empty(self._tilts.n_units)
-            for place, masks in self._tilts.blocks(slice(None), np.float32):
-                moved = folded @ masks - self._heat.before[place].astype(np.float32)
+            for place, masks in self._tilts.blocks(slice(None), np.float64):
+                moved = folded @ masks - self._heat.before[place]
                 squares[place] = np.square(moved).mean(axis=0)
             self.look_at(np.sqrt(squares))
 

@@ -39,7 +39,6 @@ from pacprivacy.statistics import WIDEST_BLOCK, Declaration, Sums, UnitSums
 CROWD: Final = 10  # the radius is at most the norm of the tenth largest unit
 STANDS_OUT: Final = 1.5  # times the norm of the tenth largest unit
 MAX_CROWD_ROUNDS: Final = 20
-MAX_KEPT_INTEGERS: Final = 1 << 25  # a quarter of a gigabyte
 LEAST_SHARE: Final = 1e-3  # of the largest charge; units with a smaller one are left out
 CROWD_GAP: Final = 1.05  # how near to the least a noise must be that only serves as a norm
 DECLARED_UNITS: Final = 1 << 30  # in place of the number of units, which must not show
@@ -55,17 +54,16 @@ class SumPlan:
 
     Curator-only: ``factors`` of the contributions, below 1 for clipped units; ``charges`` of all
     units, used or left out, in deviations of the noise; ``clipped``, the sums of all clipped units,
-    which a release estimates; ``integers``, the grid steps of every entry, None where there are too
-    many to keep. Public: ``parameter``, the largest charge, ``2 Φ⁻¹`` of the membership success;
-    the clipping ``radius``; ``gap``, the trace of the noise over the least there is; ``centre`` of
-    the columns; ``published``, facts of all records that show besides the noisy sums.
+    which a release estimates. Public: ``parameter``, the largest charge, ``2 Φ⁻¹`` of the
+    membership success; the clipping ``radius``; ``gap``, the trace of the noise over the least
+    there is; ``centre`` of the columns; ``published``, facts of all records that show besides the
+    noisy sums.
     """
 
     lattice: UnitLattice = field(repr=False)
     factors: Vector = field(repr=False)
     charges: Vector = field(repr=False)
     clipped: Sums = field(repr=False)
-    integers: Matrix | None = field(repr=False)
     parameter: float
     keep: float
     radius: float | None
@@ -74,9 +72,8 @@ class SumPlan:
     published: tuple[str, ...]
 
     def __post_init__(self) -> None:
-        for array in (self.factors, self.charges, self.integers):
-            if array is not None:  # the certificate rests on them
-                freeze(array)
+        for array in (self.factors, self.charges):  # the certificate rests on them
+            freeze(array)
 
     @property
     def risk(self) -> InfluenceRisk:
@@ -87,9 +84,6 @@ class SumPlan:
 
     def integer_blocks(self, sums: UnitSums) -> Iterator[tuple[slice, Matrix]]:
         """Yield blocks of entries with their whole numbers of grid steps."""
-        if self.integers is not None:
-            yield slice(0, len(self.integers)), self.integers
-            return
         for cell, entries in sums.chunks():
             block, _ = self.lattice.integers(sums, self.factors, cell, entries)
             yield entries, block
@@ -106,7 +100,7 @@ class SumPlan:
         caller keeps the account.
         """
         self._check(sums, kept)
-        total = self.lattice.add(sums, self.factors, kept, self.integers)
+        total = self.lattice.add(sums, self.factors, kept)
         values = self.lattice.restore(self.lattice.release(total, source))
         return Sums(values=values, centre=self.centre, noise_std=self.sum_noise_std)
 
@@ -197,15 +191,14 @@ def plan_sums(
         shape = least_trace(scaled, crowd.frame, factors, crowd.first_norms)
         gap, lattice = shape.gap, _choose_lattice(scaled, crowd.frame, shape, parameter)
     factors = np.where(shares > 0, factors, 0.0)
-    integers = _kept_integers(sums, lattice)
-    charges = lattice.charges(sums, factors, integers)
+    charges = lattice.charges(sums, factors)
     if allowed is not None and (charges > allowed).any():  # by what rounding adds to small shares
         room = allowed - 2.0 * lattice.rounding_allowance(sums)
         reduced = np.divide(
             room, charges, out=np.zeros_like(room), where=(room > 0) & (charges > room)
         )
         factors = np.where(charges > allowed, factors * reduced, factors)
-        charges = lattice.charges(sums, factors, integers)
+        charges = lattice.charges(sums, factors)
     if charges.size and not float(charges.max()) <= parameter:  # NaN, too
         raise BudgetError(
             "noise must hide every unit; got a unit that costs more than the budget. Rescale what "
@@ -216,7 +209,6 @@ def plan_sums(
         factors=factors,
         charges=charges,
         clipped=sums.total(factors),
-        integers=integers,
         parameter=parameter,
         keep=keep,
         radius=radius,
@@ -276,8 +268,7 @@ def plan_declared(
         DECLARED_UNITS,
     )
     factors = np.ones(sums.n_units)
-    integers = _kept_integers(sums, lattice)
-    charges = lattice.charges(sums, factors, integers)
+    charges = lattice.charges(sums, factors)
     largest = declaration.unit_influence(lattice.grid, lattice.units_per_std)
     if not max(largest, float(charges.max(initial=0.0))) <= parameter:
         raise BudgetError("noise must hide every unit within the declaration; it does not.")
@@ -286,7 +277,6 @@ def plan_declared(
         factors=factors,
         charges=charges,
         clipped=sums.total(),
-        integers=integers,
         parameter=parameter,
         keep=keep,
         radius=None,
@@ -294,12 +284,6 @@ def plan_declared(
         centre=sums.centre,
         published=(),
     )
-
-
-def _kept_integers(sums: UnitSums, lattice: UnitLattice) -> Matrix | None:
-    """Return room for the grid steps of every entry; None where there are too many to keep."""
-    size = (len(sums.values), lattice.grid.shape[1])
-    return np.empty(size) if math.prod(size) <= MAX_KEPT_INTEGERS else None
 
 
 def _scale_to_allowance(

@@ -112,10 +112,8 @@ class UnitLattice:
             )
         return np.asarray(values), largest
 
-    def charges(self, sums: UnitSums, factors: Vector, integers: Matrix | None = None) -> Vector:
+    def charges(self, sums: UnitSums, factors: Vector) -> Vector:
         """Return the charge of every unit, used or left out: the norm of its integers.
-
-        ``integers`` is filled with what every entry adds, where it is given: whole numbers.
 
         Guarantee
         ---------
@@ -127,8 +125,6 @@ class UnitLattice:
         for cell, entries in sums.chunks():
             scaled, _ = self.integers(sums, factors, cell, entries)
             self._check_rounding(sums, factors, cell, entries)
-            if integers is not None:
-                integers[entries] = scaled
             scaled /= self.units_per_std[cell]
             squares[entries] = np.einsum("ij,ij->i", scaled, scaled)
         norms = np.sqrt(sums.add_by_unit(squares)) * ROUND_UP_NORM
@@ -157,23 +153,16 @@ class UnitLattice:
         coordinates = sums.add_by_unit(np.full(len(sums.values), float(self.grid.shape[1])))
         return np.asarray(np.sqrt(coordinates) / float(self.units_per_std.min()) * ROUND_UP_NORM)
 
-    def add(
-        self, sums: UnitSums, factors: Vector, kept: Mask, integers: Matrix | None = None
-    ) -> Integers:
+    def add(self, sums: UnitSums, factors: Vector, kept: Mask) -> Integers:
         """Add up the integers of the units that are used, exactly.
 
-        All units are read, in the same time whichever are used. ``integers`` are those of
-        :meth:`charges`, where they were kept.
+        All units are read, in the same time whichever are used.
         """
         total = np.zeros(self.grid.shape, dtype=np.int64)
         bound = 0
         used = kept.astype(np.float64)
         for cell, entries in sums.chunks():
-            if integers is None:
-                block, largest = self.integers(sums, factors, cell, entries)
-            else:
-                block = integers[entries]
-                largest = max(-float(block.min(initial=0.0)), float(block.max(initial=0.0)))
+            block, largest = self.integers(sums, factors, cell, entries)
             most = len(block) * int(largest)
             bound += most
             if bound >= _EXACT_TOTAL:

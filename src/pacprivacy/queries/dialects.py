@@ -12,30 +12,8 @@ from dataclasses import dataclass, replace
 from typing import Final
 
 from pacprivacy.errors import QueryError
-from pacprivacy.queries.tree import (
-    DUCKDB_QUOTING,
-    Call,
-    Case,
-    Cast,
-    Column,
-    Constant,
-    Derived,
-    Item,
-    Join,
-    Nested,
-    Node,
-    Operation,
-    Quoting,
-    Select,
-    Table,
-    call,
-    children,
-    number,
-    operation,
-    walk,
-    with_children,
-    write_sql,
-)
+from pacprivacy.queries import tree as sql
+from pacprivacy.queries.tree import call, children, number, operation, walk, write_sql
 
 Path = tuple[str, ...]  # of a table
 Relations = Mapping[Path, "ServerRelation"]
@@ -64,7 +42,18 @@ WHOLE_TYPES: Final = _words("SMALLINT INTEGER BIGINT")
 DAY: Final = r"\d{4}-\d\d-\d\d( \d\d:\d\d:\d\d(\.\d+)?)?"
 CHOICES: Final = frozenset(_words("greatest least nullif"))
 JOINS: Final = frozenset(_words("INNER CROSS LEFT RIGHT FULL"))
-NODES: Final = (Constant, Column, Case, Derived, Item, Join, Nested, Operation, Call, Cast)
+NODES: Final = (
+    sql.Constant,
+    sql.Column,
+    sql.Case,
+    sql.Derived,
+    sql.Item,
+    sql.Join,
+    sql.Nested,
+    sql.Operation,
+    sql.Call,
+    sql.Cast,
+)
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -76,38 +65,38 @@ class ServerRelation:
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
-class Relation(Node):
+class Relation(sql.Node):
     """A table of the server under a name; its text is ours."""
 
     text: str
     alias: str
 
-    def _sql(self, quoting: Quoting) -> str:
+    def _sql(self, quoting: sql.Quoting) -> str:
         return self.text + quoting.named(self.alias)
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
-class Percentile(Node):
+class Percentile(sql.Node):
     """A quantile in the words of the standard."""
 
-    value: Node
-    share: Node
-    where: Node | None = None
+    value: sql.Node
+    share: sql.Node
+    where: sql.Node | None = None
 
-    def _sql(self, quoting: Quoting) -> str:
+    def _sql(self, quoting: sql.Quoting) -> str:
         share, value = write_sql(self.share, quoting), write_sql(self.value, quoting)
         text = f"percentile_cont({share}) WITHIN GROUP (ORDER BY {value})"
         return f"{text} FILTER (WHERE {write_sql(self.where, quoting)})" if self.where else text
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
-class OrderedSum(Node):
+class OrderedSum(sql.Node):
     """A sum of floats that are added from the smallest on, however they are spread over workers."""
 
-    value: Node
-    where: Node | None = None
+    value: sql.Node
+    where: sql.Node | None = None
 
-    def _sql(self, quoting: Quoting) -> str:
+    def _sql(self, quoting: sql.Quoting) -> str:
         listed = f"collect_list(CAST({write_sql(self.value, quoting)} AS DOUBLE))"
         if self.where is not None:
             listed += f" FILTER (WHERE {write_sql(self.where, quoting)})"
@@ -124,7 +113,7 @@ class Dialect:
     """
 
     name: str
-    quoting: Quoting
+    quoting: sql.Quoting
     functions: frozenset[str]
     casts: Mapping[str, str]
     column_types: Mapping[str, str]
@@ -152,7 +141,7 @@ class Dialect:
             columns.append(f"{written} AS {name}")
         return ", ".join(columns)
 
-    def write(self, query: Select, relations: Relations, kinds: Mapping[str, str]) -> str:
+    def write(self, query: sql.Select, relations: Relations, kinds: Mapping[str, str]) -> str:
         """Write a query of ours; ``kinds`` are the types of its outputs, in DuckDB's words.
 
         Guarantee
@@ -163,12 +152,12 @@ class Dialect:
         texts = frozenset(
             (part.alias, name)
             for part in walk(query)
-            if isinstance(part, Table) and part.path in relations
+            if isinstance(part, sql.Table) and part.path in relations
             for name in relations[part.path].text_columns
         )
-        sources = frozenset(part.alias for part in walk(query) if isinstance(part, Table))
+        sources = frozenset(part.alias for part in walk(query) if isinstance(part, sql.Table))
         tree = _Translation(self, relations, texts, sources).of(query)
-        if self.spreads_rows and isinstance(tree, Select):
+        if self.spreads_rows and isinstance(tree, sql.Select):
             items = [
                 replace(item, value=_ordered(item.value)) if kinds[item.name] == "DOUBLE" else item
                 for item in tree.items
@@ -177,10 +166,10 @@ class Dialect:
         return write_sql(tree, self.quoting)
 
 
-def _ordered(node: Node) -> Node:
-    if isinstance(node, Call) and node.name == "sum":
+def _ordered(node: sql.Node) -> sql.Node:
+    if isinstance(node, sql.Call) and node.name == "sum":
         return OrderedSum(value=node.arguments[0], where=node.where)
-    return with_children(node, [_ordered(part) for part in children(node)])
+    return sql.with_children(node, [_ordered(part) for part in children(node)])
 
 
 class _Translation:
@@ -196,120 +185,119 @@ class _Translation:
         self.dialect, self.relations = dialect, relations
         self.texts, self.sources = texts, sources  # columns of texts; aliases of tables
 
-    def refuse(self, part: Node) -> QueryError:
-        shown = type(part).__name__.lower() if isinstance(part, Select) else write_sql(part)
+    def refuse(self, part: sql.Node) -> QueryError:
+        shown = type(part).__name__.lower() if isinstance(part, sql.Select) else write_sql(part)
         return QueryError(
             f"tables in {self.dialect.name} must be queried with what both engines mean alike; got "
             f"«{shown[:80]}». Write it with sums, comparisons, CASE and date_part, or as a view."
         )
 
-    def of(self, part: Node) -> Node:
-        if isinstance(part, Table):
+    def of(self, part: sql.Node) -> sql.Node:
+        if isinstance(part, sql.Table):
             if part.path not in self.relations:
                 raise self.refuse(part)
             return Relation(text=self.relations[part.path].text, alias=part.alias)
-        if isinstance(part, Call) and part.name == "date_part":
+        if isinstance(part, sql.Call) and part.name == "date_part":
             return self.date_part(part, part.arguments)
-        if isinstance(part, Call) and part.name in DATE_PARTS:
-            name = Constant(kind="STRING", text=part.name)
+        if isinstance(part, sql.Call) and part.name in DATE_PARTS:
+            name = sql.Constant(kind="STRING", text=part.name)
             return self.date_part(part, (name, *part.arguments))
-        if isinstance(part, Cast) and isinstance(part.operand, Constant):
+        if isinstance(part, sql.Cast) and isinstance(part.operand, sql.Constant):
             return self.cast(part)
-        if isinstance(part, Constant):
+        if isinstance(part, sql.Constant):
             return self.constant(part)
         self.check_texts(part)
         self.check_days(part)
-        new = with_children(part, [self.of(child) for child in children(part)])
-        if isinstance(new, Call):
+        new = sql.with_children(part, [self.of(child) for child in children(part)])
+        if isinstance(new, sql.Call):
             return self.function(new)
-        if isinstance(new, Cast):
+        if isinstance(new, sql.Cast):
             return self.cast(new)
-        if isinstance(new, Operation):
+        if isinstance(new, sql.Operation):
             return self.operator(new)
         self.check(new)
         return new
 
-    def check(self, part: Node) -> None:
-        """Refuse other parts of a query that are on no list."""
+    def check(self, part: sql.Node) -> None:
         listed = isinstance(part, NODES)
-        if isinstance(part, Select):
-            plain = (part.order, part.limit, part.offset, part.ctes, part.qualify)
-            listed = not part.all_keys and plain == ((), None, None, (), None)
-        if isinstance(part, Join):
+        if isinstance(part, sql.Select):
+            plain = (part.order, part.limit, part.offset, part.ctes)
+            listed = not part.all_keys and plain == ((), None, None, ())
+        if isinstance(part, sql.Join):
             listed = part.kind in JOINS
-        if isinstance(part, Nested):
+        if isinstance(part, sql.Nested):
             listed = part.symbol in ("", "=")
         if not listed:
             raise self.refuse(part)
 
-    def check_texts(self, part: Node) -> None:
+    def check_texts(self, part: sql.Node) -> None:
         """Refuse comparisons of texts with other values: engines differ in which they convert."""
-        compares = isinstance(part, Operation) and part.symbol != "GROUPING"
-        if not compares and not (isinstance(part, Call) and part.name == "nullif"):
+        compares = isinstance(part, sql.Operation) and part.symbol != "GROUPING"
+        if not compares and not (isinstance(part, sql.Call) and part.name == "nullif"):
             return
         if len({self.is_text(each) for each in children(part)} - {None}) > 1:
             raise self.refuse(part)
 
-    def check_days(self, part: Node) -> None:
+    def check_days(self, part: sql.Node) -> None:
         """Refuse texts that are read as days: "today" is one in some engines, and changes."""
-        if not (isinstance(part, Cast) and part.type.startswith(("DATE", "TIMESTAMP"))):
+        if not (isinstance(part, sql.Cast) and part.type.startswith(("DATE", "TIMESTAMP"))):
             return
         if any(self.may_be_text(value) for value in walk(part.operand)):
             raise self.refuse(part)
 
-    def may_be_text(self, part: Node) -> bool:
+    def may_be_text(self, part: sql.Node) -> bool:
         """Whether a column may hold texts, as far as is known."""
-        if not isinstance(part, Column):
+        if not isinstance(part, sql.Column):
             return False
         return part.source not in self.sources or (part.source, part.name) in self.texts
 
-    def is_text(self, part: Node) -> bool | None:
+    def is_text(self, part: sql.Node) -> bool | None:
         """Whether a value is a text; None where it may be either, as NULL or a written day."""
-        if isinstance(part, Constant):
+        if isinstance(part, sql.Constant):
             day = part.kind == "STRING" and re.fullmatch(DAY, part.text)
             return None if day or part.kind == "NULL_LITERAL" else part.kind == "STRING"
-        if isinstance(part, Column):
+        if isinstance(part, sql.Column):
             known = any(part.source == source for source, _ in self.texts)
             return (part.source, part.name) in self.texts if known else None
-        if isinstance(part, Cast):
+        if isinstance(part, sql.Cast):
             return part.type == "VARCHAR"
-        same = isinstance(part, Case) or (isinstance(part, Call) and part.name in CHOICES)
-        if same or (isinstance(part, Operation) and part.symbol == "COALESCE"):
+        same = isinstance(part, sql.Case) or (isinstance(part, sql.Call) and part.name in CHOICES)
+        if same or (isinstance(part, sql.Operation) and part.symbol == "COALESCE"):
             kinds = map(self.is_text, reversed(list(children(part))))
             return next((kind for kind in kinds if kind is not None), None)
-        return False if isinstance(part, Call | Operation) else None
+        return False if isinstance(part, sql.Call | sql.Operation) else None
 
-    def constant(self, part: Constant) -> Node:
+    def constant(self, part: sql.Constant) -> sql.Node:
         if part.kind == "STRING" and not re.fullmatch(DAY, part.text):
             text = self.dialect.casts["VARCHAR"]  # beside a day, 'today' would be one
-            return Cast(operand=part, type=text)
+            return sql.Cast(operand=part, type=text)
         if part.kind == "NUMERIC" and "e" in part.text.lower():
-            return self.cast(Cast(operand=part, type="DOUBLE"))
+            return self.cast(sql.Cast(operand=part, type="DOUBLE"))
         return part
 
-    def date_part(self, part: Call, arguments: Sequence[Node]) -> Node:
+    def date_part(self, part: sql.Call, arguments: Sequence[sql.Node]) -> sql.Node:
         name = arguments[0]
-        if not isinstance(name, Constant) or name.text.lower() not in DATE_PARTS:
+        if not isinstance(name, sql.Constant) or name.text.lower() not in DATE_PARTS:
             raise self.refuse(part)
         unit = replace(name, text=name.text.lower())
-        return Cast(operand=call("date_part", unit, self.of(arguments[1])), type="BIGINT")
+        return sql.Cast(operand=call("date_part", unit, self.of(arguments[1])), type="BIGINT")
 
-    def function(self, part: Call) -> Node:
-        if part.name == "quantile_cont" and isinstance(part.arguments[1], Constant | Cast):
+    def function(self, part: sql.Call) -> sql.Node:
+        if part.name == "quantile_cont" and isinstance(part.arguments[1], sql.Constant | sql.Cast):
             return Percentile(value=part.arguments[0], share=part.arguments[1], where=part.where)
         if part.name not in self.dialect.functions or part.order or part.distinct:
             raise self.refuse(part)
         if part.name in ("floor", "ceil", "ceiling") and self.dialect.cuts_digits:
             # There it is a whole number of 64 bits, of whatever size the float was.
-            value = Cast(operand=part.arguments[0], type="DOUBLE")
+            value = sql.Cast(operand=part.arguments[0], type="DOUBLE")
             small = operation("<", call("abs", value), self.cast(_double(WHOLE_FLOAT)))
-            rounded = Cast(operand=call(part.name, value), type="DOUBLE")
-            return Case(branches=((small, rounded),), otherwise=value)
+            rounded = sql.Cast(operand=call(part.name, value), type="DOUBLE")
+            return sql.Case(branches=((small, rounded),), otherwise=value)
         return part
 
-    def cast(self, part: Cast) -> Node:
+    def cast(self, part: sql.Cast) -> sql.Node:
         kind, _, size = part.type.partition("(")
-        text = part.operand.text if isinstance(part.operand, Constant) else None
+        text = part.operand.text if isinstance(part.operand, sql.Constant) else None
         casts = self.dialect.casts
         if kind not in casts or part.safe or (kind == "VARCHAR" and text is None):
             raise self.refuse(part)
@@ -319,15 +307,15 @@ class _Translation:
             raise self.refuse(part)
         return replace(part, type=f"{kind}({size}" if size else casts[kind])
 
-    def operator(self, part: Operation) -> Node:
+    def operator(self, part: sql.Operation) -> sql.Node:
         if part.symbol not in OPERATIONS:
             raise self.refuse(part)
         if part.symbol == "/":  # of whole numbers it would be a whole number
-            first = Cast(operand=part.operands[0], type=self.dialect.casts["DOUBLE"])
+            first = sql.Cast(operand=part.operands[0], type=self.dialect.casts["DOUBLE"])
             return replace(part, operands=(first, *part.operands[1:]))
         if "LIKE" in part.symbol:  # where a backslash is a sign of its own
-            pattern = part.operands[1].operand if isinstance(part.operands[1], Cast) else None
-            if not isinstance(pattern, Constant):
+            pattern = part.operands[1].operand if isinstance(part.operands[1], sql.Cast) else None
+            if not isinstance(pattern, sql.Constant):
                 raise self.refuse(part)
             plain = replace(pattern, text=pattern.text.replace("\\", "\\\\"))
             return replace(part, operands=(part.operands[0], plain))
@@ -341,15 +329,15 @@ class _Translation:
         return part
 
 
-def _double(value: float) -> Cast:
-    return Cast(operand=Constant(kind="STRING", text=repr(value)), type="DOUBLE")
+def _double(value: float) -> sql.Cast:
+    return sql.Cast(operand=sql.Constant(kind="STRING", text=repr(value)), type="DOUBLE")
 
 
-def _is_exact(kind: str, operand: Node) -> bool:
+def _is_exact(kind: str, operand: sql.Node) -> bool:
     """Whether a cast to a type neither rounds nor cuts off digits, whatever the numbers are."""
-    if isinstance(operand, Constant):
+    if isinstance(operand, sql.Constant):
         return kind not in WHOLE_TYPES or operand.text.lower() in ("true", "false")
-    condition = isinstance(operand, Operation) and operand.symbol in CONDITIONS
+    condition = isinstance(operand, sql.Operation) and operand.symbol in CONDITIONS
     return condition or not (kind == "DECIMAL" or kind in WHOLE_TYPES)
 
 
@@ -370,7 +358,7 @@ def _code(sign: str) -> str:
 
 POSTGRES: Final = Dialect(
     name="PostgreSQL",
-    quoting=DUCKDB_QUOTING,
+    quoting=sql.DUCKDB_QUOTING,
     functions=FUNCTIONS | set(_words("sqrt exp ln power")),
     casts={
         **{name: name for name in _words("SMALLINT INTEGER BIGINT DATE TIMESTAMP BOOLEAN VARCHAR")},
@@ -396,7 +384,7 @@ POSTGRES: Final = Dialect(
 )
 SPARK: Final = Dialect(
     name="Spark",
-    quoting=Quoting(name=_back_ticked, text=_spark_text),
+    quoting=sql.Quoting(name=_back_ticked, text=_spark_text),
     functions=FUNCTIONS,
     casts={
         **{name: name for name in _words("SMALLINT INTEGER BIGINT DOUBLE DATE TIMESTAMP BOOLEAN")},

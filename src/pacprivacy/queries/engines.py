@@ -20,7 +20,7 @@ from typing import Any, Final, Literal, TypeAlias
 import numpy as np
 
 from pacprivacy.errors import DataError, QueryError
-from pacprivacy.queries.grammar import checked_sql
+from pacprivacy.queries.grammar import checked_sql, close_engine, open_engine
 from pacprivacy.queries.tree import Column, Select, Table, folded, quote, quote_text, walk
 
 UNIT: Final = "pac_unit"  # the column that private tables carry besides their own
@@ -74,12 +74,10 @@ def engine_unquoted(connection: Any) -> Iterator[None]:
 
 
 def is_broken(connection: Any) -> bool:
-    """Whether an engine has stopped because of an internal error."""
     return connection in _BROKEN
 
 
 def kind_of_error(error: Exception) -> str:
-    """Return the kind of an error of the engine, in words."""
     words = type(error).__name__.removesuffix("Exception")
     return re.sub(r"(?<=[a-z])(?=[A-Z])", " ", words).lower()
 
@@ -105,26 +103,6 @@ def arrow_of_tables(columns: Mapping[str, Any]) -> Any:
     return pyarrow.table({**columns, **filled})
 
 
-def open_engine(**options: Any) -> Any:
-    """Return an engine whose numbers do not depend on threads, zones, or names of the program."""
-    import duckdb
-
-    # One thread: sums of floats come out the same, to the last bit, in every run.
-    config = {"threads": 1, "preserve_insertion_order": True, "python_enable_replacements": False}
-    connection = duckdb.connect(":memory:", config={**config, **options})
-    connection.execute("SET GLOBAL TimeZone = 'UTC'")
-    return connection
-
-
-def close_engine(connection: Any, files: Sequence[str] = ()) -> None:
-    """Let an engine read these files and no others, whatever it is asked, from here on."""
-    listed = ", ".join(map(quote_text, files))
-    connection.execute(
-        f"SET allowed_paths = [{listed}]; SET enable_external_access = false; "
-        "SET lock_configuration = true"
-    )
-
-
 # --- where tables are ---
 
 
@@ -138,15 +116,12 @@ class TablesSource:
     files: tuple[str, ...] = ()
     copied: frozenset[str] = frozenset()  # relations that are read once
     attached: str | None = None
-    views: Mapping[str, tuple[str, tuple[str, ...]]] = field(default_factory=dict)
 
     @property
     def names(self) -> tuple[str, ...]:
-        """Names of all tables."""
         return (*self.relations, *self.frames)
 
     def types(self, store: Any) -> Types:
-        """Return the types of the columns of every table."""
         types: dict[str, dict[str, str]] = {}
         for name in self.names:
             rows = run_quietly(store, f"DESCRIBE {BASE}.{quote(name)}")
@@ -199,14 +174,14 @@ def read_tables_source(source: Any, declared: frozenset[str]) -> TablesSource:
         made_by = {str(n): type(frame).__module__.partition(".")[0] for n, frame in source.items()}
         return TablesSource(relations={}, frames=frames, libraries=made_by)
     if isinstance(source, duckdb.DuckDBPyConnection):
-        relations, views = _listed(source, declared)
+        relations, _ = _listed(source, declared)
         tables: dict[str, Any] = {}
         for name, relation in relations.items():
             with engine_unquoted(source):
                 table = source.sql(f"SELECT * FROM {relation}").to_arrow_table()
             assert isinstance(table, pyarrow.Table)
             tables[name] = table
-        return TablesSource(relations={}, frames=tables, views=views)
+        return TablesSource(relations={}, frames=tables)
     if not isinstance(source, str | Path):
         raise DataError(
             f"tables must be a DuckDB file or connection, a folder, or frames by name; got "
@@ -239,52 +214,30 @@ def _read_path(path: Path, declared: frozenset[str]) -> TablesSource:
         raise DataError(
             f"{path.name!r} must be a DuckDB file that nobody is writing to; it cannot be opened."
         ) from error
-    named = frozenset(name for name in relations if folded(name) in views)
-    views = {name: view for name, view in views.items() if name not in map(folded, named)}
-    return TablesSource(
-        relations=relations, frames={}, attached=str(path), views=views, copied=named
-    )
-
-
-_Views = dict[str, tuple[str, tuple[str, ...]]]
+    return TablesSource(relations=relations, frames={}, attached=str(path), copied=views)
 
 
 def _listed(
     connection: Any, declared: frozenset[str], catalog: str | None = None
-) -> tuple[dict[str, str], _Views]:
-    """Return how a connection calls its tables and its views; refuse two of a name.
+) -> tuple[dict[str, str], frozenset[str]]:
+    """Return how a connection calls its tables and ``declared`` views, and which are views.
 
-    A view that is declared private is a table; any other is written into the queries that name it.
+    Any other view is left out: it may show rows of all units.
     """
     rows = connection.execute(
-        "SELECT table_name, table_catalog, table_schema, table_type "
+        "SELECT table_name, table_catalog, table_schema, table_type LIKE '%VIEW%' "
         "FROM information_schema.tables ORDER BY ALL"
     ).fetchall()
     _check_different([str(row[0]) for row in rows], "in several schemas")
-    texts = connection.execute("SELECT view_name, sql FROM duckdb_views() WHERE NOT internal")
-    definitions = {str(name): str(sql) for name, sql in texts.fetchall()}
-    columns = connection.execute(
-        "SELECT table_name, column_name FROM duckdb_columns() WHERE NOT internal "
-        "ORDER BY table_name, column_index"
-    ).fetchall()
-    relations: dict[str, str] = {}
-    views: _Views = {}
-    for name, owner, schema, kind in rows:
-        name = str(name)
-        if "VIEW" in str(kind):
-            text = re.sub(
-                r"(?s)^CREATE .*?\sAS\s(?=SELECT|WITH|FROM|VALUES|\()", "", definitions[name]
-            )
-            names = tuple(str(column) for table, column in columns if str(table) == name)
-            views[folded(name)] = (text.rstrip("; \n"), names)
-        if "VIEW" not in str(kind) or name in declared:
-            path = (catalog or str(owner), str(schema), name)
-            relations[name] = ".".join(map(quote, path))
-    return relations, views
+    listed = [row for row in rows if not row[3] or row[0] in declared]
+    relations = {
+        name: ".".join(map(quote, (catalog or owner, schema, name)))
+        for name, owner, schema, _ in listed
+    }
+    return relations, frozenset(name for name, *_, is_view in listed if is_view)
 
 
 def _check_different(names: Sequence[str], how: str) -> None:
-    """Refuse two tables of one name: SQL does not tell cases apart."""
     lowered = list(map(folded, names))
     for name in lowered:
         if lowered.count(name) > 1:
@@ -366,7 +319,6 @@ class UnitPaths:
         return f"{keys} c ON {self.key(name)} = c.key"
 
     def check_circles(self) -> None:
-        """Refuse paths that do not end at the unit."""
         for name in self.paths:
             passed, step = [name], self.paths[name][1]
             while step is not None:
@@ -399,15 +351,12 @@ class Engines:
                 self.bare.execute(f"CREATE TABLE {WHOLE}.{quote(name)} ({_typed(whole)})")
 
     def rows(self, text: str) -> list[Row]:
-        """Return the answer to a text of ours, in the words of the engine that has the rows."""
         return list(run_quietly(self.store.cursor(), text))
 
     def relation(self, name: str) -> str:
-        """Return the rows of a table as they were given."""
         return f"{BASE}.{quote(name)}"
 
     def key(self, name: str) -> str:
-        """Return the key of a row ``t`` of a private table."""
         return self.paths.key(name)
 
     def pairs(self, name: str) -> str:
@@ -477,8 +426,6 @@ class Engines:
 
 
 class Connections:
-    """What one thread asks with; curator-only."""
-
     def __init__(self, process: int, engines: Engines) -> None:
         self.process, self.engines = process, engines
         self.store, self.asked, self.bare = (

@@ -11,35 +11,13 @@ import json
 import os
 import re
 import threading
-from collections.abc import Callable, Mapping
+from collections.abc import Callable, Mapping, Sequence
 from dataclasses import replace
 from functools import lru_cache
 from typing import Any, Final, TypeVar
 
 from pacprivacy.errors import QueryError
-from pacprivacy.queries.tree import (
-    Call,
-    Case,
-    Cast,
-    Column,
-    Constant,
-    Cte,
-    Derived,
-    Item,
-    Join,
-    Nested,
-    Node,
-    Operation,
-    Order,
-    Query,
-    Select,
-    SetOperation,
-    Source,
-    Star,
-    Table,
-    Window,
-    write_sql,
-)
+from pacprivacy.queries import tree as sql
 
 MAX_TEXT: Final = 100_000  # characters of a query
 
@@ -144,9 +122,38 @@ REASONS: Final = (
     ),
 )
 
-# By process: a fork has engines and locks of its own, and leaves those of its parent alone.
-_LOCKS: dict[int, threading.Lock] = {}
-_PARSERS: dict[int, Any] = {}
+# By process and thread. A fork leaves those of its parent alone: to close one there is to wait for
+# threads that it does not have.
+_EMPTY: Final[dict[tuple[int, int], Any]] = {}
+
+
+def open_engine(**options: Any) -> Any:
+    """Return an engine whose numbers do not depend on threads, zones, or names of the program."""
+    import duckdb
+
+    # One thread: sums of floats come out the same, to the last bit, in every run.
+    config = {"threads": 1, "preserve_insertion_order": True, "python_enable_replacements": False}
+    connection = duckdb.connect(":memory:", config={**config, **options})
+    connection.execute("SET GLOBAL TimeZone = 'UTC'")
+    return connection
+
+
+def close_engine(connection: Any, files: Sequence[str] = ()) -> None:
+    """Let an engine read these files and no others, whatever it is asked, from here on."""
+    listed = ", ".join(map(sql.quote_text, files))
+    connection.execute(
+        f"SET allowed_paths = [{listed}]; SET enable_external_access = false; "
+        "SET lock_configuration = true"
+    )
+
+
+def empty_engine(*, anew: bool = False) -> Any:
+    """Return this thread's engine without tables; ``anew`` if the last one may be broken."""
+    owner = os.getpid(), threading.get_ident()
+    if anew or owner not in _EMPTY:
+        _EMPTY[owner] = open_engine()
+        close_engine(_EMPTY[owner])
+    return _EMPTY[owner]
 
 
 def refuse(text: str, at: tuple[int, int] | str, reason: str, advice: str) -> QueryError:
@@ -158,7 +165,6 @@ def refuse(text: str, at: tuple[int, int] | str, reason: str, advice: str) -> Qu
 
 
 def is_seen(character: str) -> bool:
-    """Whether a character is visible."""
     return character.isprintable() or character in "\n\r\t"
 
 
@@ -177,7 +183,7 @@ def fragment(text: str, at: tuple[int, int]) -> str:
     return whole[start : start + length].decode(errors="replace") if length else ""
 
 
-def read_sql(text: str) -> Query:
+def read_sql(text: str) -> sql.Query:
     """Return the tree of one SELECT; a QueryError names the part that is not allowed.
 
     Guarantee
@@ -206,9 +212,9 @@ def read_sql(text: str) -> Query:
 
 
 @lru_cache(maxsize=256)
-def checked_sql(node: Query) -> str:
+def checked_sql(node: sql.Query) -> str:
     """Write a query, and make sure that the engine reads the same tree from the text."""
-    text = write_sql(node)
+    text = sql.write_sql(node)
     if read_sql(text) != node:
         raise QueryError(
             "the query must mean the same when it is written anew; it does not. Please report it, "
@@ -220,20 +226,14 @@ def checked_sql(node: Query) -> str:
 def _parse(text: str) -> dict[str, Any]:
     import duckdb
 
-    process = os.getpid()
-    with _LOCKS.setdefault(process, threading.Lock()):
-        if process not in _PARSERS:
-            _PARSERS[process] = duckdb.connect(
-                ":memory:",
-                config={"enable_external_access": False, "python_enable_replacements": False},
-            )
-        try:
-            (row,) = _PARSERS[process].execute("SELECT json_serialize_sql(?)", [text]).fetchall()
-        except duckdb.Error:
-            raise QueryError(
-                "the query must be SQL that can be read; its depth or its numbers cannot. Write "
-                "it flat."
-            ) from None
+    try:
+        (row,) = empty_engine().execute("SELECT json_serialize_sql(?)", [text]).fetchall()
+    except duckdb.Error:
+        empty_engine(anew=True)
+        raise QueryError(
+            "the query must be SQL that can be read; its depth or its numbers cannot. Write it "
+            "flat."
+        ) from None
     parsed: dict[str, Any] = json.loads(row[0])
     return parsed
 
@@ -262,7 +262,7 @@ def _unread(text: str, parsed: Mapping[str, Any]) -> QueryError:
 
 
 _Parsed = dict[str, Any]  # a node of the engine's tree, as JSON
-_Ended = TypeVar("_Ended", Select, SetOperation)
+_Ended = TypeVar("_Ended", sql.Select, sql.SetOperation)
 
 
 class _Reader:
@@ -285,7 +285,7 @@ class _Reader:
 
     # queries
 
-    def query(self, node: _Parsed) -> Query:
+    def query(self, node: _Parsed) -> sql.Query:
         kind = node["type"]
         if kind == "SELECT_NODE":
             return self._select(node)
@@ -295,11 +295,11 @@ class _Reader:
             raise self._refuse(node, "WITH must not be recursive", "Write out the steps.")
         raise self._refuse(node, "the query must be a SELECT", "Write it as one.")
 
-    def _select(self, node: _Parsed) -> Select:
+    def _select(self, node: _Parsed) -> sql.Select:
         self._parts(
             node,
             "modifiers cte_map select_list from_table where_clause group_expressions group_sets "
-            "aggregate_handling having qualify",
+            "aggregate_handling having",
             "SELECT",
         )
         groups = tuple(map(self._value, node["group_expressions"]))
@@ -307,7 +307,7 @@ class _Reader:
         handling = node["aggregate_handling"]
         if handling not in ("STANDARD_HANDLING", "FORCE_AGGREGATES"):
             raise self._refuse(node, "GROUP BY must be plain", "Name the keys.")
-        query = Select(
+        query = sql.Select(
             items=tuple(map(self._item, node["select_list"])),
             source=self._source(node["from_table"]),
             where=self._maybe(node["where_clause"]),
@@ -315,19 +315,18 @@ class _Reader:
             sets=() if groups and sets == (tuple(range(len(groups))),) else sets,
             all_keys=handling == "FORCE_AGGREGATES",
             having=self._maybe(node["having"]),
-            qualify=self._maybe(node["qualify"]),
             distinct=any(m["type"] == "DISTINCT_MODIFIER" for m in node["modifiers"]),
             ctes=self._ctes(node["cte_map"]),
         )
         return self._ended(query, node["modifiers"])
 
-    def _set_operation(self, node: _Parsed) -> SetOperation:
+    def _set_operation(self, node: _Parsed) -> sql.SetOperation:
         self._parts(node, "modifiers cte_map setop_type setop_all children", "a set operation")
         if node["setop_type"] not in ("UNION", "EXCEPT", "INTERSECT"):
             raise self._refuse(node, "UNION must be by position", "List the columns in order.")
         if any(m["type"] == "DISTINCT_MODIFIER" for m in node["modifiers"]):
             raise self._refuse(node, "DISTINCT must stand in a SELECT", "Write it there.")
-        query = SetOperation(
+        query = sql.SetOperation(
             symbol=node["setop_type"],
             every=bool(node.get("setop_all")),
             queries=tuple(map(self.query, node["children"])),
@@ -335,22 +334,16 @@ class _Reader:
         )
         return self._ended(query, node["modifiers"])
 
-    def _ctes(self, node: _Parsed) -> tuple[Cte, ...]:
+    def _ctes(self, node: _Parsed) -> tuple[sql.Cte, ...]:
         ctes = []
         for entry in node["map"]:
             value = entry["value"]
-            self._parts(value, "aliases materialized query_node", "WITH")
-            ctes.append(
-                Cte(
-                    name=self._name(entry["key"]),
-                    query=self.query(value["query_node"]),
-                    columns=tuple(map(self._name, value.get("aliases", ()))),
-                )
-            )
+            query = self.query(value["query_node"])
+            self._parts(value, "materialized query_node", "WITH")
+            ctes.append(sql.Cte(name=self._name(entry["key"]), query=query))
         return tuple(ctes)
 
     def _ended(self, query: _Ended, modifiers: list[_Parsed]) -> _Ended:
-        """Return a query with what ends it: ORDER BY, LIMIT and OFFSET."""
         for node in modifiers:
             kind = node["type"]
             if kind == "DISTINCT_MODIFIER":
@@ -366,45 +359,44 @@ class _Reader:
                 raise self._refuse(kind, "LIMIT must be a number of rows", "Write one.")
         return query
 
-    def _order(self, node: _Parsed) -> Order:
+    def _order(self, node: _Parsed) -> sql.Order:
         directions = {"ORDER_DEFAULT": False, "ASCENDING": False, "DESCENDING": True}
         nulls = {"ORDER_DEFAULT": "", "NULLS FIRST": "NULLS FIRST", "NULLS LAST": "NULLS LAST"}
-        return Order(
+        return sql.Order(
             value=self._value(node["expression"]),
             descending=directions[node["type"]],
             nulls=nulls[node["null_order"]],
         )
 
-    def _item(self, node: _Parsed) -> Item:
+    def _item(self, node: _Parsed) -> sql.Item:
         name = self._name(node["alias"]) if node["alias"] else ""
-        return Item(value=self._value(node), name=name, at=_place(node))
+        return sql.Item(value=self._value(node), name=name, at=_place(node))
 
     # sources
 
-    def _source(self, node: _Parsed) -> Source | None:
+    def _source(self, node: _Parsed) -> sql.Source | None:
         kind = node["type"]
         if kind == "EMPTY":
             return None
         if kind == "JOIN":
             return self._join(node)
         alias = self._name(node["alias"]) if node["alias"] else ""
-        names = tuple(map(self._name, node.get("column_name_alias", ())))
         if kind == "BASE_TABLE":
             self._parts(
                 node,
-                "alias schema_name table_name column_name_alias catalog_name qualified_name",
+                "alias schema_name table_name catalog_name qualified_name",
                 "a table",
             )
             parts = (node["catalog_name"], node["schema_name"], node["table_name"])
             path = tuple(self._name(part) for part in parts if part)
-            return Table(path=path, alias=alias, columns=names, at=_place(node))
+            return sql.Table(path=path, alias=alias, at=_place(node))
         if kind == "SUBQUERY":
-            self._parts(node, "alias subquery column_name_alias", "a subquery")
+            self._parts(node, "alias subquery", "a subquery")
             query = self.query(node["subquery"]["node"])
-            return Derived(query=query, alias=alias, columns=names, at=_place(node))
+            return sql.Derived(query=query, alias=alias, at=_place(node))
         raise self._refuse(node, "sources must be declared tables or subqueries", "Name one.")
 
-    def _join(self, node: _Parsed) -> Join:
+    def _join(self, node: _Parsed) -> sql.Join:
         self._parts(
             node,
             "alias left right condition join_type ref_type using_columns is_implicit "
@@ -421,7 +413,7 @@ class _Reader:
         left, right = self._source(node["left"]), self._source(node["right"])
         if left is None or right is None:
             raise self._refuse(node, "a join must have two sources", "Name them.")
-        return Join(
+        return sql.Join(
             left=left,
             right=right,
             kind="CROSS" if how == "CROSS" else kind,
@@ -432,35 +424,34 @@ class _Reader:
 
     # expressions
 
-    def _maybe(self, node: _Parsed | None) -> Node | None:
+    def _maybe(self, node: _Parsed | None) -> sql.Node | None:
         return None if node is None else self._value(node)
 
-    def _value(self, node: _Parsed) -> Node:
-        read = self._KINDS.get(node["class"])
-        if read is None:
+    def _value(self, node: _Parsed) -> sql.Node:
+        kind = self._KINDS.get(node["class"])
+        if kind is None:
             raise self._refuse(
                 node,
                 f"expressions must not use {str(node['class']).lower().replace('_', ' ')}s",
                 "Write it with columns, constants, functions and CASE.",
             )
-        return read(self, node)
+        what, parts, read = kind
+        self._parts(node, parts, what)
+        return replace(read(self, node), at=_place(node))
 
     def _name(self, name: str) -> str:
-        """Return a name, if it can be seen."""
         if not name or not name.isprintable():
             raise QueryError("names must be of characters that can be seen. Rename them.")
         return name
 
-    def _column(self, node: _Parsed) -> Column:
-        self._parts(node, "alias column_names", "a column")
+    def _column(self, node: _Parsed) -> sql.Column:
         names = tuple(map(self._name, node["column_names"]))
         if len(names) > 2:
             raise self._refuse(node, "columns must be named as table.column", "Name one.")
         source = names[0] if len(names) == 2 else ""
-        return Column(name=names[-1], source=source, at=_place(node))
+        return sql.Column(name=names[-1], source=source)
 
-    def _constant(self, node: _Parsed) -> Constant:
-        self._parts(node, "alias literal", "a constant")
+    def _constant(self, node: _Parsed) -> sql.Constant:
         kind, text = node["literal"]["kind"], str(node["literal"].get("text", ""))
         forms = {
             "INTEGER": r"-?\d+",
@@ -471,43 +462,36 @@ class _Reader:
         }
         if kind not in forms or not re.fullmatch(forms[kind], text):
             raise self._refuse(node, "constants must be plain numbers or texts", "Write one.")
-        return Constant(kind=kind, text=text, at=_place(node))
+        return sql.Constant(kind=kind, text=text)
 
-    def _star(self, node: _Parsed) -> Star:
-        self._parts(node, "alias relation_name exclude_list", "*")
-        excluded = tuple(map(self._name, node.get("exclude_list", ())))
-        return Star(source=node.get("relation_name", ""), excluded=excluded, at=_place(node))
+    def _star(self, node: _Parsed) -> sql.Star:
+        return sql.Star(source=node.get("relation_name", ""))
 
-    def _comparison(self, node: _Parsed) -> Operation:
-        self._parts(node, "alias left right", "a comparison")
+    def _comparison(self, node: _Parsed) -> sql.Operation:
         if node["type"] not in COMPARISONS:
             raise self._refuse(node, "comparisons must be plain", "Use =, <, > and the like.")
         operands = (self._value(node["left"]), self._value(node["right"]))
-        return Operation(symbol=COMPARISONS[node["type"]], operands=operands, at=_place(node))
+        return sql.Operation(symbol=COMPARISONS[node["type"]], operands=operands)
 
-    def _operator(self, node: _Parsed) -> Operation:
-        self._parts(node, "alias children", "an operator")
+    def _operator(self, node: _Parsed) -> sql.Operation:
         if node["type"] not in OPERATORS:
             raise self._refuse(node, "lists and structures are not answered", "Use plain columns.")
         operands = tuple(map(self._value, node["children"]))
-        return Operation(symbol=OPERATORS[node["type"]], operands=operands, at=_place(node))
+        return sql.Operation(symbol=OPERATORS[node["type"]], operands=operands)
 
-    def _between(self, node: _Parsed) -> Operation:
-        self._parts(node, "alias input lower upper", "BETWEEN")
+    def _between(self, node: _Parsed) -> sql.Operation:
         operands = tuple(self._value(node[part]) for part in ("input", "lower", "upper"))
-        return Operation(symbol="BETWEEN", operands=operands, at=_place(node))
+        return sql.Operation(symbol="BETWEEN", operands=operands)
 
-    def _case(self, node: _Parsed) -> Case:
-        self._parts(node, "alias case_checks else_expr", "CASE")
+    def _case(self, node: _Parsed) -> sql.Case:
         branches = tuple(
             (self._value(check["when_expr"]), self._value(check["then_expr"]))
             for check in node["case_checks"]
         )
         otherwise = self._value(node["else_expr"])
-        return Case(branches=branches, otherwise=otherwise, at=_place(node))
+        return sql.Case(branches=branches, otherwise=otherwise)
 
-    def _cast(self, node: _Parsed) -> Cast:
-        self._parts(node, "alias child try_cast type_expr", "a cast")
+    def _cast(self, node: _Parsed) -> sql.Cast:
         kind = node["type_expr"]
         name = str(kind["type_name"]).upper()
         sizes = [child.get("literal", {}) for child in kind["children"]]
@@ -518,28 +502,22 @@ class _Reader:
                 raise self._refuse(node, "types must be numbers, texts, days or times", "Use one.")
             name += f"({', '.join(size['text'] for size in sizes)})"
         operand = self._value(node["child"])
-        return Cast(operand=operand, type=name, safe=bool(node["try_cast"]), at=_place(node))
+        return sql.Cast(operand=operand, type=name, safe=bool(node["try_cast"]))
 
-    def _function(self, node: _Parsed) -> Node:
-        self._parts(
-            node,
-            "alias function_name schema filter order_bys distinct is_operator catalog arguments "
-            "qualified_name",
-            "a function",
-        )
+    def _function(self, node: _Parsed) -> sql.Node:
         name = str(node["function_name"]).lower()
         if node["schema"] or node["catalog"]:
             raise self._refuse(node, "functions must be named without a schema", "Leave it out.")
         if node["is_operator"] and name in ARITHMETIC:
             operands = tuple(map(self._value, self._arguments(node)))
-            return Operation(symbol=ARITHMETIC[name], operands=operands, at=_place(node))
+            return sql.Operation(symbol=ARITHMETIC[name], operands=operands)
         name = ALIASES.get(name, name)
         plain = not (node["filter"] or node["distinct"] or node["order_bys"]["orders"])
         if name in AGGREGATES or (name in SCALARS and plain and not node["is_operator"]):
             return self._aggregate(node, name)
         raise self._not_listed(node, name)
 
-    def _aggregate(self, node: _Parsed, name: str) -> Call:
+    def _aggregate(self, node: _Parsed, name: str) -> sql.Call:
         orders = tuple(map(self._order, node["order_bys"]["orders"]))
         arguments = tuple(map(self._value, self._arguments(node)))
         if len(orders) == 1 and len(arguments) == WITHIN_GROUP.get(name):
@@ -548,7 +526,7 @@ class _Reader:
                 raise self._refuse(node, "WITHIN GROUP must be ascending", "Leave it out.")
             arguments, orders = (orders[0].value, *arguments), ()
         if name == "mode" and arguments:  # of the commonest the smallest, whatever is stored first
-            smallest = (Order(value=arguments[0]),)
+            smallest = (sql.Order(value=arguments[0]),)
             orders = () if orders in ((), smallest) else orders
         n_arguments = ARITIES.get(name, (len(arguments),))
         if len(arguments) not in n_arguments:
@@ -557,13 +535,12 @@ class _Reader:
         if orders:
             reason = "aggregates must not depend on the order of rows"
             raise self._refuse(node, reason, "Leave out its ORDER BY.")
-        return Call(
+        return sql.Call(
             name=name,
             arguments=arguments,
             distinct=bool(node["distinct"]),
             where=self._maybe(node["filter"]),
             order=smallest if name == "mode" else (),
-            at=_place(node),
         )
 
     def _arguments(self, node: _Parsed) -> list[_Parsed]:
@@ -578,26 +555,18 @@ class _Reader:
             node, reason or "functions must be among those that are answered", advice or listed
         )
 
-    def _nested(self, node: _Parsed) -> Nested:
-        self._parts(node, "alias subquery_type subquery child comparison_type", "a subquery")
+    def _nested(self, node: _Parsed) -> sql.Nested:
         kind = node["subquery_type"]
         query = self.query(node["subquery"]["node"])
         if kind in ("SCALAR", "EXISTS"):
-            return Nested(kind=kind, query=query, at=_place(node))
+            return sql.Nested(kind=kind, query=query)
         symbol = COMPARISONS.get(node["comparison_type"])
         if kind != "ANY" or symbol is None:
             raise self._refuse(node, "subqueries must be values, EXISTS or IN", "Write one.")
         operand = self._value(node["child"])
-        return Nested(kind=kind, query=query, operand=operand, symbol=symbol, at=_place(node))
+        return sql.Nested(kind=kind, query=query, operand=operand, symbol=symbol)
 
-    def _window(self, node: _Parsed) -> Window:
-        self._parts(
-            node,
-            "alias function_name schema catalog partitions orders start end start_expr end_expr "
-            "filter_expr exclude_clause ignore_nulls has_ignore_nulls distinct arguments "
-            "qualified_name",
-            "a window",
-        )
+    def _window(self, node: _Parsed) -> sql.Window:
         name = ALIASES.get(str(node["function_name"]).lower(), str(node["function_name"]).lower())
         listed = name in AGGREGATES | RANKS | PICKS
         if not listed or node["schema"] or node["catalog"]:
@@ -608,36 +577,48 @@ class _Reader:
         if name in PICKS and not orders:
             reason = "rows must not be picked by where they are stored"
             raise self._refuse(node, reason, "Say ORDER BY.")
-        call = Call(
+        call = sql.Call(
             name=name,
             arguments=tuple(map(self._value, self._arguments(node))),
             distinct=bool(node.get("distinct")),
             where=self._maybe(node.get("filter_expr")),
         )
         bounds = (self._maybe(node.get("start_expr")), self._maybe(node.get("end_expr")))
-        return Window(
+        return sql.Window(
             call=call,
             partition=tuple(map(self._value, node["partitions"])),
             order=orders,
             frame=(node["start"], node["end"]),
             bounds=bounds,
-            ignore_nulls=bool(node["ignore_nulls"]),
-            at=_place(node),
         )
 
-    _KINDS: Final[dict[str, Callable[[_Reader, _Parsed], Node]]] = {
-        "COLUMN_REF": _column,
-        "CONSTANT": _constant,
-        "STAR": _star,
-        "COMPARISON": _comparison,
-        "CONJUNCTION": _operator,
-        "OPERATOR": _operator,
-        "BETWEEN": _between,
-        "CASE": _case,
-        "CAST": _cast,
-        "FUNCTION": _function,
-        "SUBQUERY": _nested,
-        "WINDOW": _window,
+    _KINDS: Final[dict[str, tuple[str, str, Callable[[_Reader, _Parsed], sql.Node]]]] = {
+        "COLUMN_REF": ("a column", "alias column_names", _column),
+        "CONSTANT": ("a constant", "alias literal", _constant),
+        "STAR": ("*", "alias relation_name", _star),
+        "COMPARISON": ("a comparison", "alias left right", _comparison),
+        "CONJUNCTION": ("an operator", "alias children", _operator),
+        "OPERATOR": ("an operator", "alias children", _operator),
+        "BETWEEN": ("BETWEEN", "alias input lower upper", _between),
+        "CASE": ("CASE", "alias case_checks else_expr", _case),
+        "CAST": ("a cast", "alias child try_cast type_expr", _cast),
+        "FUNCTION": (
+            "a function",
+            "alias function_name schema filter order_bys distinct is_operator catalog arguments "
+            "qualified_name",
+            _function,
+        ),
+        "SUBQUERY": (
+            "a subquery",
+            "alias subquery_type subquery child comparison_type",
+            _nested,
+        ),
+        "WINDOW": (
+            "a window",
+            "alias function_name schema catalog partitions orders start end start_expr end_expr "
+            "filter_expr exclude_clause has_ignore_nulls distinct arguments qualified_name",
+            _window,
+        ),
     }
 
 

@@ -1,71 +1,66 @@
 """What the names in a query mean: every column gets its source, every source a name of ours.
 
 The result holds no name that the person chose but those of declared tables and of their columns:
-aliases become ``t0``, ``t1`` and so on, outputs ``c0``, ``c1``. Common table expressions and views
-are written into the query wherever they are read; so they pass the same door as the rest of it.
+aliases become ``t0``, ``t1`` and so on, outputs ``c0``, ``c1``. Common table expressions are
+written into the query wherever they are read.
 """
 
 from __future__ import annotations
 
-import itertools
 import re
 from collections.abc import Collection, Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, field, replace
 from typing import Final, TypeGuard
 
 from pacprivacy.errors import QueryError
+from pacprivacy.queries import tree as sql
 from pacprivacy.queries.grammar import AGGREGATES, TYPES, fragment, read_sql, reason_against, refuse
 from pacprivacy.queries.tables import Tables
-from pacprivacy.queries.tree import (
-    Call,
-    Cast,
-    Column,
-    Constant,
-    Derived,
-    Item,
-    Join,
-    Nested,
-    Node,
-    Order,
-    Query,
-    Select,
-    SetOperation,
-    Source,
-    Star,
-    Table,
-    Window,
-    both,
-    children,
-    folded,
-    operation,
-    walk,
-    with_children,
-    write_sql,
-)
+from pacprivacy.queries.tree import children, folded, number, operation, walk
 
 MAX_SOURCES: Final = 500  # of a query, after all names are written out
 MAX_NODES: Final = 50_000  # parts of its expressions, after all aliases are written out
 SHOWN_NAMES: Final = 12
+_Outputs = tuple[str, ...]  # what the outputs of a query are called
 
 
 @dataclass(slots=True)
 class _Visible:
-    """A source as a query sees it: its name, and its columns by their names there."""
-
     name: str
-    columns: dict[str, Node]
+    columns: dict[str, sql.Node]
     labels: dict[str, str]  # the same names, as they were written
-    refused: dict[str, str] = field(default_factory=dict)  # columns of other types
+    refused: Mapping[str, str]  # columns of other types
+
+
+@dataclass(frozen=True, slots=True)
+class _Cte:
+    """A common table expression: its query, and those that it may name."""
+
+    query: sql.Query
+    ctes: Mapping[str, _Cte]
+
+
+@dataclass(frozen=True, slots=True)
+class _Alias:
+    """What the name of an output stands for, and how many parts that has."""
+
+    value: sql.Node
+    n_nodes: int
+
+
+_Aliases = Mapping[str, _Alias]
 
 
 @dataclass(slots=True)
 class _Scope:
-    """The sources of a query, and those of the queries around it."""
+    """What a query can name: its sources, its CTEs, and those of the queries around it."""
 
     parent: _Scope | None
+    ctes: Mapping[str, _Cte]
     sources: list[_Visible] = field(default_factory=list)
-    merged: dict[tuple[str, str], Node] = field(default_factory=dict)  # what USING made of columns
-    hidden: set[tuple[str, str]] = field(default_factory=set)  # their second copies
+    # what USING made of columns, and their second copies
+    merged: dict[tuple[str, str], sql.Node] = field(default_factory=dict)
+    hidden: set[tuple[str, str]] = field(default_factory=set)
 
     def find_source(self, name: str) -> _Visible | None:
         for source in self.sources:
@@ -73,11 +68,11 @@ class _Scope:
                 return source
         return self.parent.find_source(name) if self.parent else None
 
-    def find(self, name: str) -> list[Node]:
+    def find(self, name: str) -> list[sql.Node]:
         """Return the columns of a name in the nearest query that has one."""
         return self.find_here(name) or (self.parent.find(name) if self.parent else [])
 
-    def find_here(self, name: str) -> list[Node]:
+    def find_here(self, name: str) -> list[sql.Node]:
         merged = [value for (_, column), value in self.merged.items() if column == name]
         return merged or [s.columns[name] for s in self.sources if name in s.columns]
 
@@ -85,143 +80,111 @@ class _Scope:
         return [label for source in self.sources for label in source.labels.values()]
 
     def kind_of(self, name: str) -> str | None:
-        """Return the type of a column that may not be read."""
         for source in self.sources:
             if name in source.refused:
                 return source.refused[name]
         return self.parent.kind_of(name) if self.parent else None
 
 
-@dataclass(frozen=True, slots=True)
-class _Named:
-    """A common table expression: its query, and where its names are looked up."""
-
-    query: Query
-    columns: tuple[str, ...]
-    ctes: Mapping[str, _Named]
-
-
-_Ctes = Mapping[str, "_Named"]
-
-
-@dataclass(frozen=True, slots=True, kw_only=True)
-class Resolved:
-    """A query whose names are written out, and what its outputs are called."""
-
-    query: Select
-    labels: tuple[str, ...]
-
-
-def resolve_query(text: str, schema: Tables) -> Resolved:
-    """Read a SELECT and write out its names; refuse what is not there.
+def resolve_query(text: str, schema: Tables) -> tuple[sql.Select, _Outputs]:
+    """Read a SELECT and write out its names; return what its outputs are called, too.
 
     Guarantee
     ---------
     Claim Q-2. Reads declared tables and nothing else: a table in the result has the path of one.
     """
     tree = read_sql(text)
-    if not isinstance(tree, Select):
+    if not isinstance(tree, sql.Select):
         raise refuse(
             text,
             text[:60],
             "the query must be a SELECT of aggregates, not a set operation",
             "Put the rest in a subquery: SELECT key, sum(x) FROM (...) GROUP BY key.",
         )
-    query, labels = _Resolver(text, schema).select(tree, {}, None, outer=True)
-    return Resolved(query=query, labels=labels)
+    return _Resolver(text, schema).select(tree, {}, None, outer=True)
 
 
 class _Resolver:
-    """Names of one text; a view has a text of its own."""
+    def __init__(self, text: str, schema: Tables) -> None:
+        self.text, self.schema = text, schema
+        self.n_sources = self.n_nodes = 0  # that were written out
 
-    def __init__(
-        self,
-        text: str,
-        schema: Tables,
-        numbers: itertools.count[int] | None = None,
-        views: tuple[str, ...] = (),
-    ) -> None:
-        self.text, self.schema, self.views = text, schema, views
-        self.numbers = itertools.count() if numbers is None else numbers
-        self.n_nodes = 0  # that were written out
-        self.sizes: dict[int, int] = {}  # of what aliases stand for
-
-    def _refuse(self, node: Node | str, reason: str, advice: str) -> QueryError:
+    def _refuse(self, node: sql.Node | str, reason: str, advice: str) -> QueryError:
         return refuse(self.text, node if isinstance(node, str) else node.at, reason, advice)
 
     def _alias(self) -> str:
-        number = next(self.numbers)
-        if number >= MAX_SOURCES:
+        self.n_sources += 1
+        if self.n_sources > MAX_SOURCES:
             raise QueryError(
-                f"the query must read at most {MAX_SOURCES} sources once WITH and views are "
-                "written out; got more. Write it with fewer."
+                f"the query must read at most {MAX_SOURCES} sources once WITH is written out; got "
+                "more. Write it with fewer."
             )
-        return f"t{number}"
+        return f"t{self.n_sources - 1}"
 
     # queries
 
     def query(
-        self, node: Query, ctes: _Ctes, parent: _Scope | None
-    ) -> tuple[Query, tuple[str, ...]]:
-        if isinstance(node, Select):
+        self, node: sql.Query, ctes: Mapping[str, _Cte], parent: _Scope | None
+    ) -> tuple[sql.Query, _Outputs]:
+        if isinstance(node, sql.Select):
             return self.select(node, ctes, parent)
         return self._set_operation(node, ctes, parent)
 
-    def _with_ctes(self, node: Query, ctes: _Ctes) -> _Ctes:
+    def _with_ctes(self, node: sql.Query, ctes: Mapping[str, _Cte]) -> Mapping[str, _Cte]:
         known = dict(ctes)
         for cte in node.ctes:
             name = folded(cte.name)
-            if self.schema.find_table(name) or self.schema.find_view(name):
-                raise refuse(
-                    self.text, cte.name, "WITH must not reuse the name of a table", "Rename it."
-                )
-            known[name] = _Named(cte.query, cte.columns, dict(known))
+            if self.schema.find_table(name):
+                reason = "WITH must not reuse the name of a table"
+                raise self._refuse(cte.name, reason, "Rename it.")
+            known[name] = _Cte(cte.query, dict(known))
         return known
 
     def select(
-        self, node: Select, ctes: _Ctes, parent: _Scope | None, *, outer: bool = False
-    ) -> tuple[Select, tuple[str, ...]]:
-        ctes = self._with_ctes(node, ctes)
-        scope = _Scope(parent)
-        source = None if node.source is None else self._source(node.source, ctes, scope)
-        named: dict[str, Node] = {}
-        items: list[Item] = []
+        self,
+        node: sql.Select,
+        ctes: Mapping[str, _Cte],
+        parent: _Scope | None,
+        *,
+        outer: bool = False,
+    ) -> tuple[sql.Select, _Outputs]:
+        scope = _Scope(parent, self._with_ctes(node, ctes))
+        source = None if node.source is None else self._source(node.source, scope)
+        aliases: dict[str, _Alias] = {}
+        items: list[sql.Item] = []
         labels: list[str] = []
         for item in node.items:
             before = self.n_nodes
-            for value, label in self._outputs(item, scope, ctes, named, outer=outer):
+            for value, label in self._outputs(item, scope, aliases, outer=outer):
                 value = _no_position(value)
-                self.sizes[id(value)] = self.n_nodes - before
-                items.append(Item(value=value, name=f"c{len(items)}", at=item.at))
+                items.append(sql.Item(value=value, name=f"c{len(items)}", at=item.at))
                 labels.append(label)
-                if item.name:
-                    named[folded(item.name)] = value  # the last of a name
+                if item.name:  # the last of a name
+                    aliases[folded(item.name)] = _Alias(value, self.n_nodes - before)
 
-        def resolved(part: Node, aliases: bool = True, first: bool = False) -> Node:
-            return self._value(part, scope, ctes, named if aliases else {}, first=first)
+        def resolved(part: sql.Node | None) -> sql.Node | None:
+            return None if part is None else self._value(part, scope, aliases)
 
-        def place(part: Node, *, first: bool) -> Node:
+        def place(part: sql.Node, *, first: bool = False) -> sql.Node:
             """Write out a position or an alias; one that stands alone may go before a column."""
-            if _is_whole(part):
-                if not 1 <= int(part.text) <= len(items):
-                    reason = f"positions must be 1 to {len(items)}"
-                    raise self._refuse(part, reason, "Name the output.")
-                return items[int(part.text) - 1].value
-            return resolved(part, first=first and isinstance(part, Column))
+            if not _is_whole(part):
+                first = first and isinstance(part, sql.Column)
+                return self._value(part, scope, aliases, first=first)
+            if not 1 <= int(part.text) <= len(items):
+                reason = f"positions must be 1 to {len(items)}"
+                raise self._refuse(part, reason, "Name the output.")
+            return items[int(part.text) - 1].value
 
-        groups = tuple(place(part, first=False) for part in node.groups)
+        groups = tuple(map(place, node.groups))
         if node.all_keys:
             groups = tuple(item.value for item in items if not has_aggregate(item.value))
-        where = None if node.where is None else resolved(node.where)
-        having = None if node.having is None else resolved(node.having)
-        query = Select(
+        query = sql.Select(
             items=tuple(items),
             source=source,
-            where=where,
+            where=resolved(node.where),
             groups=groups,
             sets=node.sets,
-            having=having,
-            qualify=None if node.qualify is None else resolved(node.qualify),
+            having=resolved(node.having),
             distinct=node.distinct,
             order=tuple(replace(o, value=place(o.value, first=True)) for o in node.order),
             limit=self._count(node.limit),
@@ -232,8 +195,8 @@ class _Resolver:
         return query, tuple(labels)
 
     def _set_operation(
-        self, node: SetOperation, ctes: _Ctes, parent: _Scope | None
-    ) -> tuple[SetOperation, tuple[str, ...]]:
+        self, node: sql.SetOperation, ctes: Mapping[str, _Cte], parent: _Scope | None
+    ) -> tuple[sql.SetOperation, _Outputs]:
         ctes = self._with_ctes(node, ctes)
         parts = [self.query(query, ctes, parent) for query in node.queries]
         labels = parts[0][1]
@@ -241,17 +204,17 @@ class _Resolver:
             raise QueryError(f"{node.symbol} must be of queries with as many columns. Mend it.")
         lowered = [folded(label) for label in labels]
 
-        def place(order: Order) -> Order:
+        def place(order: sql.Order) -> sql.Order:
             value = order.value
-            if isinstance(value, Column) and not value.source and folded(value.name) in lowered:
-                position = lowered.index(folded(value.name)) + 1
-                return replace(order, value=Constant(kind="INTEGER", text=str(position)))
             if _is_whole(value):
                 return order
-            reason = f"ORDER BY of {node.symbol} must name an output"
-            raise self._refuse(value, reason, "Name one.")
+            name = folded(value.name) if isinstance(value, sql.Column) else ""
+            if name not in lowered or (isinstance(value, sql.Column) and value.source):
+                reason = f"ORDER BY of {node.symbol} must name an output"
+                raise self._refuse(value, reason, "Name one.")
+            return replace(order, value=number(lowered.index(name) + 1))
 
-        query = SetOperation(
+        query = sql.SetOperation(
             symbol=node.symbol,
             every=node.every,
             queries=tuple(each[0] for each in parts),
@@ -263,14 +226,14 @@ class _Resolver:
         self._check_picks(query, outer=False)
         return query, labels
 
-    def _check_picks(self, query: Query, *, outer: bool) -> None:
+    def _check_picks(self, query: sql.Query, *, outer: bool) -> None:
         """Refuse what picks rows by the order in which they happen to be stored."""
         for word, part in (("LIMIT", query.limit), ("OFFSET", query.offset)):
             if part is not None and not outer and not query.order:
                 reason = "rows must not be picked by where they are stored"
-                raise self._refuse(f"{word} {write_sql(part)}", reason, "Say ORDER BY.")
+                raise self._refuse(f"{word} {sql.write_sql(part)}", reason, "Say ORDER BY.")
 
-    def _count(self, node: Node | None) -> Node | None:
+    def _count(self, node: sql.Node | None) -> sql.Node | None:
         if node is not None and not _is_whole(node):
             raise self._refuse(node, "LIMIT and OFFSET must be whole numbers", "Write one.")
         return node
@@ -278,27 +241,16 @@ class _Resolver:
     # outputs and values
 
     def _outputs(
-        self,
-        item: Item,
-        scope: _Scope,
-        ctes: _Ctes,
-        named: Mapping[str, Node],
-        *,
-        outer: bool,
-    ) -> list[tuple[Node, str]]:
-        """Return what an output stands for: several columns for a star."""
+        self, item: sql.Item, scope: _Scope, aliases: _Aliases, *, outer: bool
+    ) -> list[tuple[sql.Node, str]]:
         value = item.value
-        if isinstance(value, Star):
+        if isinstance(value, sql.Star):
             return self._star(value, scope, outer=outer)
-        if item.name:
-            label = item.name
-        elif isinstance(value, Column):
-            label = value.name
-        else:
-            label = " ".join(fragment(self.text, item.at).split()).lower()
-        return [(self._value(value, scope, ctes, named), label)]
+        label = item.name or (value.name if isinstance(value, sql.Column) else "")
+        label = label or " ".join(fragment(self.text, item.at).split()).lower()
+        return [(self._value(value, scope, aliases), label)]
 
-    def _star(self, node: Star, scope: _Scope, *, outer: bool) -> list[tuple[Node, str]]:
+    def _star(self, node: sql.Star, scope: _Scope, *, outer: bool) -> list[tuple[sql.Node, str]]:
         chosen = scope.sources
         if node.source:
             source = scope.find_source(folded(node.source))
@@ -307,49 +259,41 @@ class _Resolver:
             chosen = [source]
         if not chosen:
             raise self._refuse(node, "* must be of some table", "Say FROM.")
-        excluded = {folded(name) for name in node.excluded}
         odd = {name: kind for source in chosen for name, kind in source.refused.items()}
-        for name in () if outer else odd.keys() - excluded:
+        for name in () if outer else odd:
             reason = f"* must be of numbers, texts, days or times; {name!r} is {odd[name]}"
-            raise self._refuse(node, reason, "Name the columns, or EXCLUDE it.")
+            raise self._refuse(node, reason, "Name the columns.")
         columns = []
         merged = {} if node.source else scope.merged
         for source in chosen:
             for name, column in source.columns.items():
-                twin = not node.source and (source.name, name) in scope.hidden
-                if name not in excluded and not twin:
+                if node.source or (source.name, name) not in scope.hidden:
                     column = replace(merged.get((source.name, name), column), at=node.at)
                     columns.append((column, source.labels[name]))
         return columns
 
     def _value(
-        self,
-        node: Node,
-        scope: _Scope,
-        ctes: _Ctes,
-        named: Mapping[str, Node],
-        *,
-        first: bool = False,
-    ) -> Node:
+        self, node: sql.Node, scope: _Scope, aliases: _Aliases, *, first: bool = False
+    ) -> sql.Node:
         """Return an expression with its columns written out; aliases where there is no column."""
 
-        def resolved(part: Node) -> Node:
-            self._write()
-            if isinstance(part, Column):
-                return self._column(part, scope, named, first=first)
-            if isinstance(part, Star):
+        def resolved(part: sql.Node) -> sql.Node:
+            self._count_nodes(1)
+            if isinstance(part, sql.Column):
+                return self._column(part, scope, aliases, first=first)
+            if isinstance(part, sql.Star):
                 raise self._refuse(part, "* must stand alone in SELECT or count", "Name a column.")
-            if isinstance(part, Nested):
-                query, _ = self.query(part.query, ctes, scope)
+            if isinstance(part, sql.Nested):
+                query, _ = self.query(part.query, scope.ctes, scope)
                 operand = None if part.operand is None else resolved(part.operand)
                 return replace(part, query=query, operand=operand)
-            return with_children(part, [resolved(each) for each in children(part)])
+            return sql.with_children(part, [resolved(each) for each in children(part)])
 
         return resolved(node)
 
     def _column(
-        self, node: Column, scope: _Scope, named: Mapping[str, Node], *, first: bool
-    ) -> Node:
+        self, node: sql.Column, scope: _Scope, aliases: _Aliases, *, first: bool
+    ) -> sql.Node:
         name = folded(node.name)
         if node.source:
             source = scope.find_source(folded(node.source))
@@ -358,13 +302,13 @@ class _Resolver:
             kind = source.refused.get(name) if source is not None else None
             labels = list(source.labels.values()) if source is not None else scope.labels()
         else:
-            if name in named and (first or not scope.find_here(name)):
-                return self._named(named[name], node)
+            if name in aliases and (first or not scope.find_here(name)):
+                self._count_nodes(aliases[name].n_nodes)
+                return replace(aliases[name].value, at=node.at)
             columns = scope.find(name)
             if len(columns) > 1:
-                raise self._refuse(
-                    node, "a column must belong to one table", "Write it as table.column."
-                )
+                reason = "a column must belong to one table"
+                raise self._refuse(node, reason, "Write it as table.column.")
             if columns:
                 return replace(columns[0], at=node.at)
             kind, labels = scope.kind_of(name), scope.labels()
@@ -377,11 +321,7 @@ class _Resolver:
         shown = ", ".join(labels[:SHOWN_NAMES]) or "none"
         raise self._refuse(node, "columns must be those of the tables", f"There are {shown}.")
 
-    def _named(self, value: Node, alias: Column) -> Node:
-        self._write(self.sizes[id(value)])
-        return replace(value, at=alias.at)
-
-    def _write(self, n_nodes: int = 1) -> None:
+    def _count_nodes(self, n_nodes: int) -> None:
         """Count what is written out: aliases of aliases would double with every word."""
         self.n_nodes += n_nodes
         if self.n_nodes > MAX_NODES:
@@ -392,116 +332,86 @@ class _Resolver:
 
     # sources
 
-    def _source(self, node: Source, ctes: _Ctes, scope: _Scope) -> Source:
-        if isinstance(node, Join):
-            return self._join(node, ctes, scope)
+    def _source(self, node: sql.Source, scope: _Scope) -> sql.Source:
+        if isinstance(node, sql.Join):
+            return self._join(node, scope)
         alias = self._alias()
-        if isinstance(node, Table):
-            return self._table(node, ctes, scope, alias)
-        query, labels = self.query(node.query, ctes, scope if scope.sources else scope.parent)
-        return self._add_query(node, query, labels, scope, alias)
+        if isinstance(node, sql.Table):
+            return self._table(node, scope, alias)
+        around = scope if scope.sources else scope.parent
+        query, labels = self.query(node.query, scope.ctes, around)
+        return self._add_query(node, node.alias or alias, query, labels, scope, alias)
+
+    def _table(self, node: sql.Table, scope: _Scope, alias: str) -> sql.Source:
+        name, shown = folded(node.path[-1]), node.alias or node.path[-1]
+        if len(node.path) == 1 and name in scope.ctes:
+            cte = scope.ctes[name]
+            return self._add_query(
+                node, shown, *self.query(cte.query, cte.ctes, None), scope, alias
+            )
+        declared = self.schema.find_table(name) if len(node.path) == 1 else None
+        if declared is None:
+            known = ", ".join(self.schema.names)
+            reason = "tables must be those that were declared"
+            raise self._refuse(node, reason, f"There are {known}.")
+        types = self.schema.table_columns(declared)
+        plain = {c: c for c, kind in types.items() if re.sub(r"\(.*\)", "", kind) in TYPES}
+        other = {folded(c): kind for c, kind in types.items() if c not in plain}
+        self._add_columns(node, shown, alias, plain, scope, other)
+        return sql.Table(path=(declared,), alias=alias, at=node.at)
 
     def _add_query(
         self,
-        node: Table | Derived,
-        query: Query,
-        labels: Sequence[str],
+        node: sql.Node,
+        name: str,
+        query: sql.Query,
+        labels: _Outputs,
         scope: _Scope,
         alias: str,
-    ) -> Derived:
-        """Return a subquery, common table expression or view as a source of rows."""
-        columns = {f"c{i}": label for i, label in enumerate(self._renamed(node, labels))}
-        name = node.alias or (node.path[-1] if isinstance(node, Table) else alias)
-        self._add_columns(node, name, alias, columns, scope)
-        return Derived(query=query, alias=alias, at=node.at)
-
-    def _renamed(self, node: Table | Derived, labels: Sequence[str]) -> list[str]:
-        """Return the names of columns after ``AS t(x, y)``."""
-        if len(node.columns) > len(labels):
-            raise self._refuse(
-                node, "an alias must name no more columns than there are", "Mend it."
-            )
-        return [*node.columns, *labels[len(node.columns) :]]
+    ) -> sql.Derived:
+        columns = {f"c{i}": label for i, label in enumerate(labels)}
+        self._add_columns(node, name, alias, columns, scope, {})
+        return sql.Derived(query=query, alias=alias, at=node.at)
 
     def _add_columns(
         self,
-        node: Node,
+        node: sql.Node,
         name: str,
         alias: str,
         labels: Mapping[str, str],
         scope: _Scope,
-        refused: Mapping[str, str] | None = None,
+        refused: Mapping[str, str],
     ) -> None:
         if any(source.name == folded(name) for source in scope.sources):
             raise self._refuse(node, "sources must have different names", "Give one an alias.")
-        columns: dict[str, Node] = {}
+        columns: dict[str, sql.Node] = {}
         shown: dict[str, str] = {}
         for column, label in labels.items():
             lowered = folded(label)
             if lowered not in columns:  # a second output of that name cannot be read
-                columns[lowered] = Column(name=column, source=alias)
+                columns[lowered] = sql.Column(name=column, source=alias)
                 shown[lowered] = label
-        scope.sources.append(_Visible(folded(name), columns, shown, dict(refused or {})))
+        scope.sources.append(_Visible(folded(name), columns, shown, refused))
 
-    def _table(self, node: Table, ctes: _Ctes, scope: _Scope, alias: str) -> Source:
-        name = folded(node.path[-1])
-        if len(node.path) == 1 and name in ctes:
-            return self._cte(node, ctes[name], scope, alias)
-        declared = self.schema.find_table(name) if len(node.path) == 1 else None
-        if declared is not None:
-            types = self.schema.table_columns(declared)
-            plain = {c: c for c, kind in types.items() if re.sub(r"\(.*\)", "", kind) in TYPES}
-            labels = dict(zip(plain, self._renamed(node, list(plain)), strict=True))
-            other = {folded(c): kind for c, kind in types.items() if c not in plain}
-            if node.columns and other:
-                reason = f"columns must be renamed where all are plain, unlike {min(other)!r}"
-                raise self._refuse(node, reason, "Rename them in a subquery.")
-            self._add_columns(node, node.alias or node.path[-1], alias, labels, scope, other)
-            return Table(path=(declared,), alias=alias, at=node.at)
-        view = self.schema.find_view(name) if len(node.path) == 1 else None
-        if view is not None and name not in self.views:
-            return self._view(node, view, scope, alias)
-        shown = ", ".join(self.schema.names)
-        raise self._refuse(node, "tables must be those that were declared", f"There are {shown}.")
-
-    def _view(
-        self, node: Table, view: tuple[str, tuple[str, ...]], scope: _Scope, alias: str
-    ) -> Source:
-        (text, names), name = view, folded(node.path[-1])
-        inside = _Resolver(text, self.schema, self.numbers, (*self.views, name))
-        try:
-            query, labels = inside.query(read_sql(text), {}, None)
-        except QueryError as error:
-            raise self._refuse(
-                node, f"a view must be of SQL that is answered; {name!r} is not: {error}", ""
-            ) from None
-        shown = names if len(names) == len(labels) else labels
-        return self._add_query(node, query, shown, scope, alias)
-
-    def _cte(self, node: Table, cte: _Named, scope: _Scope, alias: str) -> Source:
-        query, labels = self.query(cte.query, cte.ctes, None)
-        shown = (*cte.columns, *labels[len(cte.columns) :])
-        return self._add_query(node, query, shown, scope, alias)
-
-    def _join(self, node: Join, ctes: _Ctes, scope: _Scope) -> Join:
+    def _join(self, node: sql.Join, scope: _Scope) -> sql.Join:
         start = len(scope.sources)
-        left = self._source(node.left, ctes, scope)
+        left = self._source(node.left, scope)
         before = len(scope.sources)
-        right = self._source(node.right, ctes, scope)
+        right = self._source(node.right, scope)
         sides = scope.sources[start:before], scope.sources[before:]
         kind, condition = node.kind, None
         if node.using:
             names = map(folded, node.using)
-            condition = both(*(self._merge(node, name, kind, scope, sides) for name in names))
+            condition = sql.both(*(self._merge(node, name, scope, sides) for name in names))
         elif node.condition is not None:
-            condition = self._value(node.condition, scope, ctes, {})
+            condition = self._value(node.condition, scope, {})
         if kind in ("SEMI", "ANTI"):
             del scope.sources[before:]
-        return Join(left=left, right=right, kind=kind, condition=condition, at=node.at)
+        return sql.Join(left=left, right=right, kind=kind, condition=condition, at=node.at)
 
     def _merge(
-        self, node: Join, name: str, kind: str, scope: _Scope, sides: Iterable[Sequence[_Visible]]
-    ) -> Node:
+        self, node: sql.Join, name: str, scope: _Scope, sides: Iterable[Sequence[_Visible]]
+    ) -> sql.Node:
         """Return the condition that two columns of a name are equal; from here on they are one."""
 
         def holder(sources: Sequence[_Visible]) -> _Visible:
@@ -516,52 +426,51 @@ class _Resolver:
         left, right = (
             scope.merged.get((side.name, name), side.columns[name]) for side in (mine, twin)
         )
-        if kind not in ("SEMI", "ANTI"):
+        if node.kind not in ("SEMI", "ANTI"):
             scope.hidden.add((twin.name, name))
             scope.merged.pop((twin.name, name), None)
-            either = operation("COALESCE", left, right) if kind == "FULL" else left
-            scope.merged[mine.name, name] = right if kind == "RIGHT" else either
+            either = operation("COALESCE", left, right) if node.kind == "FULL" else left
+            scope.merged[mine.name, name] = right if node.kind == "RIGHT" else either
         return operation("=", left, right)
 
 
-def _is_whole(node: Node) -> TypeGuard[Constant]:
-    return isinstance(node, Constant) and node.kind == "INTEGER"
+def _is_whole(node: sql.Node) -> TypeGuard[sql.Constant]:
+    return isinstance(node, sql.Constant) and node.kind == "INTEGER"
 
 
-def _no_position(value: Node) -> Node:
+def _no_position(value: sql.Node) -> sql.Node:
     """Return an output so that GROUP BY and ORDER BY never take it for the position of another."""
     bits = int(value.text).bit_length() if _is_whole(value) else 128
     if bits > 127:  # no whole number, or read as a float
         return value
     kind = "INTEGER" if bits < 32 else "BIGINT" if bits < 64 else "HUGEINT"
-    return Cast(operand=value, type=kind, at=value.at)
+    return sql.Cast(operand=value, type=kind, at=value.at)
 
 
 # --- questions about resolved queries ------------------------------------------------------------
 
 
-def is_aggregate(node: Node) -> bool:
-    """Whether a node itself is an aggregate over rows."""
-    return isinstance(node, Call) and node.name in AGGREGATES
+def is_aggregate(node: sql.Node) -> bool:
+    return isinstance(node, sql.Call) and node.name in AGGREGATES
 
 
-def has_aggregate(node: Node) -> bool:
+def has_aggregate(node: sql.Node) -> bool:
     """Whether an expression has an aggregate, those of subqueries and windows apart."""
-    if isinstance(node, Nested):
+    if isinstance(node, sql.Nested):
         return node.operand is not None and has_aggregate(node.operand)
-    if isinstance(node, Window):
+    if isinstance(node, sql.Window):
         return any(map(has_aggregate, children(node.call)))
     return is_aggregate(node) or any(map(has_aggregate, children(node)))
 
 
-def reads_tables(node: Node | None, tables: Collection[str]) -> bool:
+def reads_tables(node: sql.Node | None, tables: Collection[str]) -> bool:
     """Whether a part of a query reads one of some tables."""
-    return any(isinstance(part, Table) and part.path[-1] in tables for part in walk(node))
+    return any(isinstance(part, sql.Table) and part.path[-1] in tables for part in walk(node))
 
 
-def row_sources(node: Source | None) -> Iterator[Source]:
+def row_sources(node: sql.Source | None) -> Iterator[sql.Source]:
     """Return the sources whose rows a FROM clause hands on, from left to right."""
-    if isinstance(node, Join):
+    if isinstance(node, sql.Join):
         yield from row_sources(node.left)
         if node.kind not in ("SEMI", "ANTI"):
             yield from row_sources(node.right)
@@ -569,23 +478,23 @@ def row_sources(node: Source | None) -> Iterator[Source]:
         yield node
 
 
-def outer_columns(query: Query) -> list[Column]:
+def outer_columns(query: sql.Query) -> list[sql.Column]:
     """Return the columns of a query that belong to a query around it."""
-    inside = {part.alias for part in walk(query) if isinstance(part, Table | Derived)}
-    columns = (part for part in walk(query) if isinstance(part, Column) and part.source)
+    inside = {part.alias for part in walk(query) if isinstance(part, sql.Table | sql.Derived)}
+    columns = (part for part in walk(query) if isinstance(part, sql.Column) and part.source)
     return [column for column in columns if column.source not in inside]
 
 
-def column_origin(column: Node, query: Node) -> tuple[str, str] | None:
+def column_origin(column: sql.Node, query: sql.Node) -> tuple[str, str] | None:
     """Return the table and column that a column of ``query`` hands on, or None."""
-    if not isinstance(column, Column):
+    if not isinstance(column, sql.Column):
         return None
     for part in walk(query):
-        if isinstance(part, Table) and part.alias == column.source:
+        if isinstance(part, sql.Table) and part.alias == column.source:
             return part.path[-1], column.name
-        if isinstance(part, Derived) and part.alias == column.source:
+        if isinstance(part, sql.Derived) and part.alias == column.source:
             inner = part.query
-            if isinstance(inner, Select) and not inner.sets:
+            if isinstance(inner, sql.Select) and not inner.sets:
                 values = {item.name: item.value for item in inner.items}
                 return column_origin(values[column.name], inner)
             return None

@@ -12,6 +12,7 @@ from dataclasses import dataclass, replace
 from typing import Any, Final
 
 from pacprivacy.errors import QueryError
+from pacprivacy.queries import tree as sql
 from pacprivacy.queries.grammar import fragment, refuse
 from pacprivacy.queries.names import (
     column_origin,
@@ -23,27 +24,7 @@ from pacprivacy.queries.names import (
     row_sources,
 )
 from pacprivacy.queries.tables import Tables
-from pacprivacy.queries.tree import (
-    FALSE,
-    Call,
-    Cast,
-    Column,
-    Item,
-    Nested,
-    Node,
-    Operation,
-    Order,
-    Select,
-    Share,
-    Table,
-    Window,
-    children,
-    number,
-    operation,
-    substitute,
-    walk,
-    with_children,
-)
+from pacprivacy.queries.tree import children, number, operation, walk
 
 CELLS: Final = "pac_cells"
 MAX_SETS: Final = 2**10  # grouping sets of a query
@@ -56,13 +37,13 @@ class CellColumn:
     """One number of every cell; if it ``counts``, it is rounded after the noise."""
 
     name: str
-    value: Node
+    value: sql.Node
     counts: bool
 
     @property
     def scaled(self) -> bool:
         """Whether it is an estimate for all units, from the share that a candidate holds."""
-        return any(isinstance(part, Share) for part in walk(self.value))
+        return any(isinstance(part, sql.Share) for part in walk(self.value))
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -75,13 +56,13 @@ class CellQuery:
     """
 
     text: str
-    select: Select
-    keys: tuple[Node, ...]
+    select: sql.Select
+    keys: tuple[sql.Node, ...]
     key_names: tuple[str, ...]
     columns: tuple[CellColumn, ...]
-    shown: tuple[tuple[Node, str], ...]
-    having: Node | None
-    order: tuple[Order, ...]
+    shown: tuple[tuple[sql.Node, str], ...]
+    having: sql.Node | None
+    order: tuple[sql.Order, ...]
 
     @property
     def sets(self) -> tuple[tuple[int, ...], ...]:
@@ -90,12 +71,11 @@ class CellQuery:
 
     @property
     def n_keys(self) -> int:
-        """Number of keys of a cell."""
         return len(self.keys) + bool(self.sets)
 
-    def core(self, share: Node) -> Select:
+    def core(self, share: sql.Node) -> sql.Select:
         """Return the query of one candidate, which holds a share of the units."""
-        return Select(
+        return sql.Select(
             items=(*key_items(self.keys, sets=self.sets), *self._cells(share)),
             source=self.select.source,
             where=self.select.where,
@@ -103,17 +83,19 @@ class CellQuery:
             sets=self.sets,
         )
 
-    def empty(self) -> Select:
+    def empty(self) -> sql.Select:
         """Return the cells of a group without rows: zero for counts and sums, NULL for most."""
-        return Select(items=self._cells(number(1.0)), source=self.select.source, where=FALSE)
+        return sql.Select(
+            items=self._cells(number(1.0)), source=self.select.source, where=sql.FALSE
+        )
 
-    def arranged(self, items: Sequence[Item], *, plain: bool = False) -> Select:
+    def arranged(self, items: Sequence[sql.Item], *, plain: bool = False) -> sql.Select:
         """Return the query of released cells; with ``plain`` all of them, as they are."""
-        source = Table(path=(CELLS,))
+        source = sql.Table(path=(CELLS,))
         if plain:
-            return Select(items=tuple(items), source=source)
+            return sql.Select(items=tuple(items), source=source)
         select = self.select
-        return Select(
+        return sql.Select(
             items=tuple(items),
             source=source,
             where=self.having,
@@ -122,24 +104,22 @@ class CellQuery:
             offset=select.offset,
         )
 
-    def _cells(self, share: Node) -> tuple[Item, ...]:
+    def _cells(self, share: sql.Node) -> tuple[sql.Item, ...]:
         values = (with_share(column.value, share) for column in self.columns)
-        return tuple(Item(value=value, name=f"c{i}") for i, value in enumerate(values))
+        return tuple(sql.Item(value=value, name=f"c{i}") for i, value in enumerate(values))
 
     def is_subtotal(self, cell: Sequence[Any], key: int) -> bool:
-        """Whether a cell covers all values of a key."""
         return bool(self.sets) and bool(cell[-1] >> (len(self.keys) - 1 - key) & 1)
 
 
-def key_items(keys: Sequence[Node], *, sets: Sequence[Any]) -> tuple[Item, ...]:
+def key_items(keys: Sequence[sql.Node], *, sets: Sequence[Any]) -> tuple[sql.Item, ...]:
     """Return group keys as outputs; with grouping sets one more says which keys are summed over."""
     grouping = [operation("GROUPING", *keys)] if sets else []
-    return tuple(Item(value=key, name=f"k{i}") for i, key in enumerate((*keys, *grouping)))
+    return tuple(sql.Item(value=key, name=f"k{i}") for i, key in enumerate((*keys, *grouping)))
 
 
-def with_share(value: Node, share: Node) -> Node:
-    """Return an expression in which the share of the units is written out."""
-    return substitute(value, {Share(): share})
+def with_share(value: sql.Node, share: sql.Node) -> sql.Node:
+    return sql.substitute(value, {sql.Share(): share})
 
 
 def parse_query(text: str, tables: Tables) -> CellQuery:
@@ -149,12 +129,10 @@ def parse_query(text: str, tables: Tables) -> CellQuery:
     ---------
     Claims Q-2, Q-4. Reads no row: a function of the text, and of names and types of columns.
     """
-    resolved = resolve_query(text, tables)
-    select = resolved.query
-    for name, part in (("DISTINCT", select.distinct), ("QUALIFY", select.qualify)):
-        if part:
-            reason = f"the outer query must not use {name}"
-            raise refuse(text, name, reason, "Put it in a subquery, or group by the columns.")
+    select, labels = resolve_query(text, tables)
+    if select.distinct:
+        reason = "the outer query must not use DISTINCT"
+        raise refuse(text, "DISTINCT", reason, "Put it in a subquery, or group by the columns.")
     if not reads_tables(select, tables.private):
         raise QueryError(
             "the query must read a private table; it reads only tables that neither unit nor via "
@@ -166,26 +144,26 @@ def parse_query(text: str, tables: Tables) -> CellQuery:
             f"a query must have at most {MAX_SETS} grouping sets, each of them once; got "
             f"{len(select.sets)}. Name the sets that you want."
         )
-    return _Cells(text, select, tables).query(resolved.labels)
+    return _Cells(text, select, tables).query(labels)
 
 
 class _Cells:
     """The columns of a query, which grow while its outputs are read."""
 
-    def __init__(self, text: str, select: Select, tables: Tables) -> None:
+    def __init__(self, text: str, select: sql.Select, tables: Tables) -> None:
         self.text, self.select, self.tables = text, select, tables
         self.keys = tuple(dict.fromkeys(select.groups))
-        self.values: list[Node] = []  # of the columns, as they were written
+        self.values: list[sql.Node] = []  # of the columns, as they were written
         self.columns: list[CellColumn] = []
 
-    def refuse(self, node: Node, reason: str, advice: str) -> QueryError:
+    def refuse(self, node: sql.Node, reason: str, advice: str) -> QueryError:
         return refuse(self.text, node.at, reason, advice)
 
     def query(self, labels: Sequence[str]) -> CellQuery:
         select = self.select
         if select.sets and len(self.keys) < len(select.groups):
             raise QueryError("GROUP BY must name every key once; got one twice. Leave it out.")
-        shown: list[tuple[Node, str]] = []
+        shown: list[tuple[sql.Node, str]] = []
         for item, label in zip(select.items, labels, strict=True):
             shown.append((self.output(item, label), label))
         aggregated = any(has_aggregate(item.value) for item in select.items)
@@ -208,37 +186,37 @@ class _Cells:
             order=order,
         )
 
-    def key_name(self, key: Node, labels: Sequence[str]) -> str:
+    def key_name(self, key: sql.Node, labels: Sequence[str]) -> str:
         for item, label in zip(self.select.items, labels, strict=True):
             if item.value == key:
                 return label
         return " ".join(fragment(self.text, key.at).split()) or "key"
 
-    def output(self, item: Item, label: str) -> Node:
+    def output(self, item: sql.Item, label: str) -> sql.Node:
         value = item.value
-        nested = any(isinstance(part, Nested) for part in walk(value))
+        nested = any(isinstance(part, sql.Nested) for part in walk(value))
         if not (has_aggregate(value) or nested):
             return self.over_cells(value)
         for part in walk(value, into_queries=False):
-            if isinstance(part, Window):
+            if isinstance(part, sql.Window):
                 reason = "the outer query must not use windows"
                 raise self.refuse(part, reason, "Put it in a subquery.")
         self.check_columns(value)
         return self.column(value, label)
 
-    def column(self, value: Node, label: str) -> Column:
+    def column(self, value: sql.Node, label: str) -> sql.Column:
         if value not in self.values:
             self.values.append(value)
             scaled = self.with_totals(value, self.select)
             column = CellColumn(name=label, value=scaled, counts=_counts(value))
             self.columns.append(column)
-        return Column(name=f"c{self.values.index(value)}")
+        return sql.Column(name=f"c{self.values.index(value)}")
 
-    def check_columns(self, node: Node) -> None:
+    def check_columns(self, node: sql.Node) -> None:
         """Refuse columns beside the aggregates that are no keys."""
-        if node in self.keys or is_aggregate(node) or isinstance(node, Nested):
+        if node in self.keys or is_aggregate(node) or isinstance(node, sql.Nested):
             return
-        if isinstance(node, Column):
+        if isinstance(node, sql.Column):
             raise self.refuse(
                 node,
                 "every output must be an aggregate or a group key",
@@ -247,33 +225,32 @@ class _Cells:
         for part in children(node):
             self.check_columns(part)
 
-    def over_cells(self, node: Node) -> Node:
-        """Write an expression in terms of released cells."""
+    def over_cells(self, node: sql.Node) -> sql.Node:
         if node in self.keys:
-            return Column(name=f"k{self.keys.index(node)}")
+            return sql.Column(name=f"k{self.keys.index(node)}")
         if node in self.values:
-            return Column(name=f"c{self.values.index(node)}")
-        if isinstance(node, Operation) and node.symbol == "GROUPING":
+            return sql.Column(name=f"c{self.values.index(node)}")
+        if isinstance(node, sql.Operation) and node.symbol == "GROUPING":
             return self.grouping(node)
         if is_aggregate(node):
             name = " ".join(fragment(self.text, node.at).split()).lower()
             return self.column(node, name or "cell")
-        if isinstance(node, Nested):
+        if isinstance(node, sql.Nested):
             raise self.refuse(
                 node,
                 "what is done to released cells must not read tables",
                 "Put it in a subquery of FROM.",
             )
-        if isinstance(node, Window):
+        if isinstance(node, sql.Window):
             reason = "the outer query must not use windows"
             raise self.refuse(node, reason, "Put it in a subquery.")
-        if isinstance(node, Column):
+        if isinstance(node, sql.Column):
             self.check_columns(node)
-        return with_children(node, [self.over_cells(part) for part in children(node)])
+        return sql.with_children(node, [self.over_cells(part) for part in children(node)])
 
-    def grouping(self, node: Operation) -> Node:
+    def grouping(self, node: sql.Operation) -> sql.Node:
         """Write GROUPING of some keys in terms of that of all of them, which is the last key."""
-        bits: list[Node] = []
+        bits: list[sql.Node] = []
         if not self.select.sets:
             reason = "GROUPING must stand with ROLLUP, CUBE or GROUPING SETS"
             raise self.refuse(node, reason, "Leave it out.")
@@ -281,41 +258,41 @@ class _Cells:
             if key not in self.keys:
                 raise self.refuse(key, "GROUPING must be of group keys", "Name one.")
             bit = len(self.keys) - 1 - self.keys.index(key)
-            every = Column(name=f"k{len(self.keys)}")
+            every = sql.Column(name=f"k{len(self.keys)}")
             digit = operation("%", operation("//", every, number(1 << bit)), number(2))
             bits.append(operation("*", digit, number(1 << place)))
         return operation("+", *bits) if len(bits) > 1 else bits[0]
 
     # totals
 
-    def with_totals(self, node: Node, query: Select) -> Node:
+    def with_totals(self, node: sql.Node, query: sql.Select) -> sql.Node:
         """Write counts and sums of private rows as estimates for all units.
 
         A total that belongs to a row, or is over public tables, does not grow with the units.
         """
-        if isinstance(node, Nested):
+        if isinstance(node, sql.Nested):
             return self._nested_totals(node) if query is self.select else node
         if not is_aggregate(node):
             parts = [self.with_totals(part, query) for part in children(node)]
-            return with_children(node, parts)
+            return sql.with_children(node, parts)
         if not self._grows(node, query):
             return node
         # No rows are a total of zero; a query inside has none then.
         total = operation("COALESCE", node, number(0)) if query is self.select else node
-        return operation("/", total, Share())
+        return operation("/", total, sql.Share())
 
-    def _nested_totals(self, node: Nested) -> Node:
+    def _nested_totals(self, node: sql.Nested) -> sql.Node:
         query = node.query
-        if node.kind != "SCALAR" or not isinstance(query, Select) or query.groups:
+        if node.kind != "SCALAR" or not isinstance(query, sql.Select) or query.groups:
             return node
         if outer_columns(query):
             return node
         items = (replace(i, value=self.with_totals(i.value, query)) for i in query.items)
         return replace(node, query=replace(query, items=tuple(items)))
 
-    def _grows(self, node: Node, query: Select) -> bool:
+    def _grows(self, node: sql.Node, query: sql.Select) -> bool:
         """Whether an aggregate of a query is a total over rows of private tables."""
-        if not (isinstance(node, Call) and node.name in TOTALS):
+        if not (isinstance(node, sql.Call) and node.name in TOTALS):
             return False
         rows = row_sources(query.source)
         if not any(reads_tables(source, self.tables.private) for source in rows):
@@ -326,9 +303,9 @@ class _Cells:
         return True
 
 
-def _counts(node: Node) -> bool:
-    while isinstance(node, Cast):
+def _counts(node: sql.Node) -> bool:
+    while isinstance(node, sql.Cast):
         node = node.operand
-    if isinstance(node, Operation) and node.symbol in ("+", "-"):
+    if isinstance(node, sql.Operation) and node.symbol in ("+", "-"):
         return all(map(_counts, node.operands))
-    return isinstance(node, Call) and node.name in COUNTS
+    return isinstance(node, sql.Call) and node.name in COUNTS

@@ -7,9 +7,7 @@ over units need no candidates: see :mod:`pacprivacy.queries.query_sums`.
 from __future__ import annotations
 
 import itertools
-import os
 import re
-import threading
 import warnings
 from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from contextlib import contextmanager
@@ -21,26 +19,17 @@ import numpy as np
 from pacprivacy._checks import Matrix, as_floats
 from pacprivacy.errors import QueryError
 from pacprivacy.mechanism import Data, Mechanism, Parts, Value, fixed_mechanism
+from pacprivacy.queries import tree as sql
 from pacprivacy.queries.engines import (
     Columns,
     Row,
     arrow_of_tables,
-    close_engine,
     frame_of_tables,
-    open_engine,
 )
-from pacprivacy.queries.grammar import checked_sql, refuse
+from pacprivacy.queries.grammar import checked_sql, empty_engine, refuse
 from pacprivacy.queries.query import CELLS, CellQuery, parse_query
 from pacprivacy.queries.sums_plan import Edges, SumsPlan, sums_plan, units_behind
 from pacprivacy.queries.tables import CandidateTables, Tables
-from pacprivacy.queries.tree import (
-    Cast,
-    Column,
-    Item,
-    Node,
-    Select,
-    number,
-)
 
 Cells = tuple[Row, ...]
 Keys = Literal["universe"] | Mapping[str, Sequence[Any]] | Sequence[Any] | None
@@ -89,7 +78,6 @@ class QueryMechanism(Mechanism):
         return replace(self, cells=cells)
 
     def prepare(self, data: Data) -> Self:
-        """Fix the cells, which are declared or facts of all records."""
         if self.plan:
             return self
         sums, why = self._sums()
@@ -122,9 +110,8 @@ class QueryMechanism(Mechanism):
         return tuple(facts)
 
     def evaluate(self, parts: Parts, rng: np.random.Generator) -> Value:
-        """Return the cells of one candidate."""
         candidate: CandidateTables = parts[0]
-        rows = candidate.ask(self.query.core(number(candidate.share)))
+        rows = candidate.ask(self.query.core(sql.number(candidate.share)))
         return self._shaped(self._aligned(rows))
 
     def _aligned(self, rows: list[Row]) -> Matrix:
@@ -168,8 +155,7 @@ class QueryMechanism(Mechanism):
         }
 
     def _types(self) -> list[str]:
-        """Return the types of keys and columns; refuse a query that the engine cannot run."""
-        return self.tables.describe(self.query.core(number(1.0)))
+        return self.tables.describe(self.query.core(sql.number(1.0)))
 
     def _nothing(self) -> tuple[float, ...]:
         """Return the cells of a group without rows, which no candidate shows."""
@@ -194,7 +180,6 @@ class QueryMechanism(Mechanism):
                 raise refuse(self.query.text, column.name, reason, advice)
 
     def _check_edges(self) -> None:
-        """Refuse edges that are no bins of an output."""
         names = [column.name for column in self.query.columns]
         for name, edges in (self.edges or {}).items():
             if name not in names:
@@ -344,7 +329,6 @@ def _combined(query: CellQuery, lists: list[list[Any]]) -> list[Row]:
 
 
 def _kind(kind: str) -> str:
-    """Return the name of a type, without what it is made of: that of ENUM are its values."""
     return re.sub(r"\(.*\)", "", kind, flags=re.DOTALL)
 
 
@@ -398,24 +382,19 @@ def query_mechanism_arranged(query: CellQuery, cells: Sequence[Row], columns: Co
     """Return released cells, ``c0``, ``c0_noise`` and so on, as the query arranges them."""
     items = []
     for value, name in query.shown:
-        items.append(Item(value=value, name=name))
+        items.append(sql.Item(value=value, name=name))
         cell = query_mechanism_cell(value)
         items += [
-            Item(value=Column(name=f"{cell}_{beside}"), name=f"{name} {beside}")
+            sql.Item(value=sql.Column(name=f"{cell}_{beside}"), name=f"{name} {beside}")
             for beside in BESIDE
             if f"{cell}_{beside}" in columns
         ]
     return _over_released(query, cells, columns, items, frame_of_tables)
 
 
-# An engine without tables for each process and thread. A fork keeps those of its parent, unused: to
-# close one there is to wait for threads that it does not have.
-_EMPTY: Final[dict[tuple[int, int], Any]] = {}
-
-
-def query_mechanism_cell(value: Node) -> str:
+def query_mechanism_cell(value: sql.Node) -> str:
     """Return the column of cells that an output is; empty for expressions of them."""
-    return value.name if isinstance(value, Column) else ""
+    return value.name if isinstance(value, sql.Column) else ""
 
 
 def query_mechanism_keys(
@@ -424,11 +403,12 @@ def query_mechanism_keys(
     """Return the place among the cells of every row, and its outputs that are no column as text."""
     keys = [value for value, _ in query.shown if query_mechanism_cell(value) not in columns]
     texts = [
-        Item(value=Cast(operand=key, type="VARCHAR"), name=f"x{i}") for i, key in enumerate(keys)
+        sql.Item(value=sql.Cast(operand=key, type="VARCHAR"), name=f"x{i}")
+        for i, key in enumerate(keys)
     ]
-    place = Item(value=Column(name=PLACE), name=PLACE)
+    place = sql.Item(value=sql.Column(name=PLACE), name=PLACE)
 
-    def text(place: int, key: Node, shown: str | None) -> str:
+    def text(place: int, key: sql.Node, shown: str | None) -> str:
         whole = [f"k{i}" for i in range(len(query.keys)) if query.is_subtotal(cells[place], i)]
         return (
             shown if shown is not None else "all" if query_mechanism_cell(key) in whole else "NULL"
@@ -442,7 +422,7 @@ def _over_released(
     query: CellQuery,
     cells: Sequence[Row],
     columns: Columns,
-    items: Sequence[Item],
+    items: Sequence[sql.Item],
     read: Callable[[Any], Any],
 ) -> Any:
     """Read released cells as they are arranged; all as they are where their numbers forbid it."""
@@ -460,7 +440,7 @@ def _over_released(
 
 
 def _over_cells(
-    arranged: Select,
+    arranged: sql.Select,
     query: CellQuery,
     cells: Sequence[Row],
     columns: Columns,
@@ -470,16 +450,12 @@ def _over_cells(
 
     table: dict[str, Any] = {f"k{i}": [cell[i] for cell in cells] for i in range(query.n_keys)}
     table |= {**columns, PLACE: np.arange(len(cells))}
-    owner = os.getpid(), threading.get_ident()
-    engine = _EMPTY.get(owner)
-    if engine is None:
-        engine = _EMPTY[owner] = open_engine()
-        close_engine(engine)
+    text, engine = checked_sql(arranged), empty_engine()
     try:
         engine.register(CELLS, arrow_of_tables(table))
-        return engine.sql(checked_sql(arranged))
+        return engine.sql(text)
     except duckdb.Error:
-        _EMPTY.pop(owner, None)  # it may be broken
+        empty_engine(anew=True)
         raise
 
 
@@ -488,7 +464,7 @@ def _check_arranged(query: CellQuery, cells: Sequence[Row]) -> None:
     import duckdb
 
     columns = {f"c{i}": np.ones(len(cells)) for i in range(len(query.columns))}
-    items = [Item(value=value, name=f"x{i}") for i, (value, _) in enumerate(query.shown)]
+    items = [sql.Item(value=value, name=f"x{i}") for i, (value, _) in enumerate(query.shown)]
     try:
         _over_cells(query.arranged(items), query, cells, columns).fetchall()
     except duckdb.Error as error:

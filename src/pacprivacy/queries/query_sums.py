@@ -19,25 +19,11 @@ import numpy.typing as npt
 from pacprivacy._checks import Matrix, Vector
 from pacprivacy.errors import QueryError
 from pacprivacy.mechanism import Data, Parts, Value, fixed_mechanism, flatten
+from pacprivacy.queries import tree as sql
 from pacprivacy.queries.engines import Row
 from pacprivacy.queries.query_mechanism import QueryMechanism, refuse_deep_nesting
 from pacprivacy.queries.sums_plan import CountedQuantile, SumsPlan, sums_plan
 from pacprivacy.queries.tables import Tables
-from pacprivacy.queries.tree import (
-    NULL,
-    Call,
-    Cast,
-    Item,
-    Nested,
-    Node,
-    Operation,
-    Select,
-    children,
-    number,
-    substitute,
-    walk,
-    with_children,
-)
 from pacprivacy.statistics import (
     COUNT_STD,
     DERIVATIVE_STEP,
@@ -118,34 +104,32 @@ class QuerySums(QueryMechanism, SumStatistic):
         facts = (*published, *grids, f"the plan of the query: {PLAN}")
         return replace(self, cells=cells, sums=sums, plan=PLAN, published=facts)
 
-    def _without_queries(self, cell: Node) -> Node:
+    def _without_queries(self, cell: sql.Node) -> sql.Node:
         """Write what a cell reads of public tables as numbers."""
-        values: dict[Node, Node] = {}
-        for part in walk(cell, into_queries=False):
-            if isinstance(part, Nested):
+        values: dict[sql.Node, sql.Node] = {}
+        for part in sql.walk(cell, into_queries=False):
+            if isinstance(part, sql.Nested):
                 values[part] = self._number_of(part)
-        return substitute(cell, values)
+        return sql.substitute(cell, values)
 
-    def _number_of(self, query: Nested) -> Node:
+    def _number_of(self, query: sql.Nested) -> sql.Node:
         if query.kind != "SCALAR":
             raise QueryError(
                 "a query beside aggregates must be one number; got IN or EXISTS. Put it in WHERE."
             )
         ((value,),) = self.tables.ask(
-            Select(items=(Item(value=Cast(operand=query, type="DOUBLE"), name="c0"),))
+            sql.Select(items=(sql.Item(value=sql.Cast(operand=query, type="DOUBLE"), name="c0"),))
         )
-        return NULL if value is None else number(float(value))
+        return sql.NULL if value is None else sql.number(float(value))
 
     @property
     def public(self) -> tuple[str, ...]:
-        """Declared options, and how to read totals."""
         facts = ["counts and sums are estimates for all units"]
         if self.fill is not None:
             facts.append(f"cells without a value are {self.fill:g}, as declared")
         return tuple(facts)
 
     def evaluate(self, parts: Parts, rng: np.random.Generator) -> Value:
-        """Refused: there is no candidate whose cells could be computed."""
         raise QueryError("a query with coins is computed from sums. Use a pool for candidates.")
 
     # --- sums -----------------------------------------------------------------------------------
@@ -190,9 +174,8 @@ class QuerySums(QueryMechanism, SumStatistic):
         return np.where(np.isfinite(cells), cells, fill)
 
     def _compute(
-        self, values: Matrix, least: Matrix, cells: tuple[Node, ...], read: Matrix
+        self, values: Matrix, least: Matrix, cells: tuple[sql.Node, ...], read: Matrix
     ) -> Matrix:
-        """Return expressions of sums and of quantiles, for each line of ``values``."""
         plan = fixed_mechanism(self.sums, self.name)
         sizes = np.where(plan.counts, values, np.abs(values))
         divisors = np.ma.masked_array(values, mask=sizes <= least)
@@ -204,7 +187,6 @@ class QuerySums(QueryMechanism, SumStatistic):
         return self.tables.compute(cells, columns)
 
     def arrange(self, per_cell: Matrix) -> Vector:
-        """Return figures of every cell in the order of the released numbers."""
         return np.asarray(per_cell.ravel()[self._order], dtype=np.float64)
 
     @property
@@ -215,7 +197,6 @@ class QuerySums(QueryMechanism, SumStatistic):
         return flatten(self._shaped(places))[0].astype(np.int64)
 
     def shaped(self, numbers: Vector, data: Data) -> Any:
-        """Return the numbers by columns and groups."""
         order = self._order
         cells = np.empty(len(order))
         cells[order] = numbers
@@ -329,7 +310,6 @@ def _no_sums(why: str) -> QueryError:
 
 
 def _read(quantile: CountedQuantile, values: Matrix) -> Vector:
-    """Return a quantile of every cell."""
     counts = values[:, list(quantile.bins)]
     numbers = read_quantiles(quantile.grid, counts, [quantile.share])[:, 0]
     return np.rint(numbers) if quantile.whole else numbers
@@ -346,17 +326,15 @@ def _moved(quantile: CountedQuantile, at: Matrix, steps: Matrix) -> Vector:
 
 
 def rewriting(why: str) -> str:
-    """Return advice on how to write an expression as a function of sums."""
     return next((text for word, text in REWRITINGS if word in f"{why} "), INSTEAD)
 
 
-def _smooth(node: Node) -> Node:
-    """Return an expression without the rounding functions and casts around it."""
-    if isinstance(node, Call) and node.name in ROUNDING_CALLS:
+def _smooth(node: sql.Node) -> sql.Node:
+    if isinstance(node, sql.Call) and node.name in ROUNDING_CALLS:
         return _smooth(node.arguments[0])
-    if isinstance(node, Cast) and any(word in node.type for word in ROUNDING_TYPES):
+    if isinstance(node, sql.Cast) and any(word in node.type for word in ROUNDING_TYPES):
         return _smooth(node.operand)
-    parts = [_smooth(part) for part in children(node)]
-    if isinstance(node, Operation) and node.symbol == "//":
-        return Operation(symbol="/", operands=tuple(parts))
-    return with_children(node, parts)
+    parts = [_smooth(part) for part in sql.children(node)]
+    if isinstance(node, sql.Operation) and node.symbol == "//":
+        return sql.Operation(symbol="/", operands=tuple(parts))
+    return sql.with_children(node, parts)

@@ -12,7 +12,6 @@ import logging
 import os
 import threading
 import weakref
-from abc import ABC, abstractmethod
 from collections.abc import Iterator, Mapping, Sequence
 from contextlib import contextmanager
 from dataclasses import dataclass, field, replace
@@ -32,9 +31,8 @@ from pacprivacy.queries.engines import (
     Types,
     UnitPaths,
     engine_unquoted,
-    open_engine,
 )
-from pacprivacy.queries.grammar import checked_sql
+from pacprivacy.queries.grammar import checked_sql, open_engine
 from pacprivacy.queries.tree import Select, quote
 
 BLOCK: Final = 2**22  # bytes of an answer that are read at once
@@ -68,7 +66,6 @@ SPARK_SETTINGS: Final = {
 
 
 def is_server(source: Any) -> bool:
-    """Whether tables are on a server."""
     if isinstance(source, str):
         return source.startswith(PREFIXES)
     return type(source).__module__.startswith("pyspark.sql.")
@@ -85,37 +82,13 @@ class ServerTable:
     columns: Mapping[str, str]
 
 
-class Server(ABC):
+class _Server:
     """What keeps rows, and computes sums of them for the process that opened it."""
 
     dialect: Dialect
 
     def __init__(self) -> None:
         self.process = os.getpid()
-
-    @abstractmethod
-    def tables(self, declared: frozenset[str]) -> dict[str, ServerTable]:
-        """Return the tables by name, and the views that are ``declared`` private."""
-
-    @abstractmethod
-    def execute(self, text: str, names: Sequence[str]) -> Iterator[Any]:
-        """Yield the answer to a statement in Arrow batches."""
-
-    @abstractmethod
-    def rows(self, text: str) -> list[Row]:
-        """Return the answer to a statement of ours."""
-
-    @abstractmethod
-    def digest(self, relation: str) -> list[Row]:
-        """Return what tells the rows of a relation from others, whatever their order."""
-
-    @abstractmethod
-    def interrupt(self, thread: int) -> None:
-        """Stop the statement that runs for a thread."""
-
-    @abstractmethod
-    def close(self) -> None:
-        """End what is open on the server."""
 
     def check_process(self) -> None:
         """Refuse a fork, which shares the connection of its parent."""
@@ -134,7 +107,7 @@ class Server(ABC):
         )
 
 
-class Postgres(Server):
+class Postgres(_Server):
     """One connection to a server, which reads one state of its tables and changes nothing."""
 
     dialect = POSTGRES
@@ -157,6 +130,7 @@ class Postgres(Server):
             ) from None
 
     def tables(self, declared: frozenset[str]) -> dict[str, ServerTable]:
+        """Return the tables by name, and the views that are ``declared`` private."""
         tables: dict[str, ServerTable] = {}
         lines = [row for row in self.rows(CATALOG) if row[4] in "rp" or row[0] in declared]
         for (name, schema), columns in itertools.groupby(lines, lambda row: row[:2]):
@@ -166,6 +140,7 @@ class Postgres(Server):
         return tables
 
     def digest(self, relation: str) -> list[Row]:
+        """Return what tells the rows of a relation from others, whatever their order."""
         number = "('x' || substr(md5(CAST(t AS TEXT)), 1, 15))::bit(60)::bigint"
         query = f"SELECT count(*), bit_xor(h), sum(h) FROM (SELECT {number} AS h FROM "
         return self.rows(f"{query}{relation} t) q")
@@ -179,6 +154,7 @@ class Postgres(Server):
         self._end()
 
     def execute(self, text: str, names: Sequence[str]) -> Iterator[Any]:
+        """Yield the answer to a statement in Arrow batches."""
         import pyarrow
         from pyarrow import csv
 
@@ -231,14 +207,11 @@ def _psycopg() -> Any:
 
 
 def _options(url: str) -> str:
-    """Return our settings after those of the address, which may name a schema."""
     given = _psycopg().conninfo.conninfo_to_dict(url).get("options", "")
     return f"{given} {SETTINGS}".strip()
 
 
 class _Stream(io.RawIOBase):
-    """What a server sends, as a file."""
-
     def __init__(self, copy: Any) -> None:
         self._parts, self._rest = iter(copy), b""
 
@@ -255,7 +228,7 @@ class _Stream(io.RawIOBase):
 _NUMBERS: Final = itertools.count()  # of sessions: what ours call a user's tables
 
 
-class Spark(Server):
+class Spark(_Server):
     """A session of Spark with settings of our own, over the tables of a user's session."""
 
     dialect = SPARK
@@ -368,7 +341,6 @@ def _ticked(name: str) -> str:
 
 
 def _leaves(frame: Any) -> list[Any]:
-    """Return what the rows of a frame are read from."""
     leaves = frame._jdf.queryExecution().analyzed().collectLeaves()
     return [leaves.apply(place) for place in range(leaves.size())]
 
@@ -380,10 +352,9 @@ def _leaves(frame: Any) -> list[Any]:
 class ServerSource:
     """Tables of a server; private ones may be views."""
 
-    server: Server = field(repr=False)
+    server: Postgres | Spark = field(repr=False)
     tables: Mapping[str, ServerTable]
     libraries: Mapping[str, str] = field(default_factory=dict)
-    views: Mapping[str, tuple[str, tuple[str, ...]]] = field(default_factory=dict)
 
     @classmethod
     def of(cls, source: Any, declared: frozenset[str]) -> ServerSource:
@@ -403,15 +374,12 @@ class ServerSource:
 
     @property
     def names(self) -> tuple[str, ...]:
-        """Names of all tables."""
         return tuple(self.tables)
 
     def open(self) -> Any:
-        """Return an engine of our own, for the units and for sums."""
         return open_engine()
 
     def types(self, store: Any) -> Types:
-        """Return the types of the columns of every table, as DuckDB has them."""
         kind_of = self.server.dialect.column_type
         return {
             name: {column: kind_of(kind) for column, kind in table.columns.items()}
@@ -419,7 +387,6 @@ class ServerSource:
         }
 
     def engines(self, store: Any, types: Types, paths: UnitPaths) -> ServerEngines:
-        """Return the engines of this process, which know the unit of every private row."""
         return ServerEngines(store, types, paths, self)
 
     def relation(self, name: str) -> str:
@@ -536,7 +503,6 @@ class ServerEngines(Engines):
     def _insert(
         self, connection: Any, table: str, text: str, names: Sequence[str], values: str
     ) -> None:
-        """Insert what a statement gives, batch by batch."""
         import pyarrow
 
         with engine_unquoted(connection):
@@ -546,7 +512,6 @@ class ServerEngines(Engines):
                 connection.unregister("pac_batch")
 
     def check_candidates(self) -> None:
-        """Refuse candidates, whose rows would have to come here."""
         raise QueryError(
             f"tables in {self._dialect.name} must be queried for sums over units, with coins; got "
             "what needs a pool of candidates. Use sample=pac.Coins() and a membership budget, or "

@@ -17,6 +17,7 @@ from typing import Final
 
 import numpy as np
 
+from pacprivacy.queries import tree as sql
 from pacprivacy.queries.engines import SHARE, UNIT, WHOLE, Row
 from pacprivacy.queries.grammar import fragment, read_sql
 from pacprivacy.queries.names import (
@@ -30,35 +31,7 @@ from pacprivacy.queries.names import (
 )
 from pacprivacy.queries.query import COUNTS, CellQuery, key_items
 from pacprivacy.queries.tables import Tables
-from pacprivacy.queries.tree import (
-    FALSE,
-    NULL,
-    TRUE,
-    Call,
-    Case,
-    Cast,
-    Column,
-    Constant,
-    Derived,
-    Item,
-    Join,
-    Nested,
-    Node,
-    Operation,
-    Select,
-    Share,
-    Source,
-    Table,
-    Window,
-    both,
-    call,
-    children,
-    number,
-    operation,
-    substitute,
-    walk,
-    with_children,
-)
+from pacprivacy.queries.tree import call, number, operation, walk
 from pacprivacy.statistics import quantile_grid, round_centre
 
 Edges = Mapping[str, Sequence[float]]  # of bins, for the quantiles of an output
@@ -101,18 +74,17 @@ class SumsPlan:
     deviations.
     """
 
-    query: Select
+    query: sql.Select
     n_sums: int
-    cells: tuple[Node, ...]
-    crossings: tuple[Select, ...]
+    cells: tuple[sql.Node, ...]
+    crossings: tuple[sql.Select, ...]
     centres: tuple[float, ...] = ()
     quantiles: tuple[CountedQuantile, ...] = ()
 
     @property
     def counts(self) -> tuple[bool, ...]:
-        """Sums that count rows."""
         values = [item.value for item in self.query.items if re.fullmatch(r"s\d+", item.name)]
-        return tuple(isinstance(value, Call) and value.name in COUNTS for value in values)
+        return tuple(isinstance(value, sql.Call) and value.name in COUNTS for value in values)
 
 
 def sums_plan(
@@ -123,7 +95,7 @@ def sums_plan(
     ``edges`` of bins that quantiles of an output are read from are declared. Without ``rows`` none
     is read: centres and bins are those of no table.
     """
-    core = _inlined(query.core(Share()))
+    core = _inlined(query.core(sql.Share()))
     n_keys = query.n_keys
     try:
         unit, two, crossings = _unit_of_rows(core, tables)
@@ -133,10 +105,10 @@ def sums_plan(
     except NoSumError as error:
         return str(error)
     keys = core.groups
-    shown = [Item(value=value, name=f"s{i}") for i, value in enumerate(sums.values)]
-    shown.append(Item(value=two if two == FALSE else call("bool_or", two), name="pac_two"))
-    per_unit = Select(
-        items=(*key_items(keys, sets=core.sets), Item(value=unit, name="u"), *shown),
+    shown = [sql.Item(value=value, name=f"s{i}") for i, value in enumerate(sums.values)]
+    shown.append(sql.Item(value=two if two == sql.FALSE else call("bool_or", two), name="pac_two"))
+    per_unit = sql.Select(
+        items=(*key_items(keys, sets=core.sets), sql.Item(value=unit, name="u"), *shown),
         source=_over_all(core.source, tables),
         where=core.where,
         groups=(unit, *keys),  # in the order in which the sets name them
@@ -152,13 +124,13 @@ def sums_plan(
     )
 
 
-def units_behind(query: CellQuery, tables: Tables) -> Select | None:
+def units_behind(query: CellQuery, tables: Tables) -> sql.Select | None:
     """Return the keys of every group with its units, ``u0...``; None where some have no unit.
 
     Every source of rows has units of its own, since a key may be that of any: those of a private
     table, or the unit's key that a subquery hands on.
     """
-    core = _inlined(query.core(Share()))
+    core = _inlined(query.core(sql.Share()))
     if any(reads_tables(key, tables.private) for key in core.groups):
         return None
     private = [s for s in row_sources(core.source) if reads_tables(s, tables.private)]
@@ -168,10 +140,10 @@ def units_behind(query: CellQuery, tables: Tables) -> Select | None:
         return None
     # A row that an outer join leaves without a match is of the units of the others.
     columns = [operation("COALESCE", unit, *known) if len(known) > 1 else unit for unit in known]
-    return Select(
+    return sql.Select(
         items=(
             *key_items(core.groups, sets=core.sets),
-            *(Item(value=unit, name=f"u{i}") for i, unit in enumerate(columns)),
+            *(sql.Item(value=unit, name=f"u{i}") for i, unit in enumerate(columns)),
         ),
         source=_over_all(core.source, tables),
         where=core.where,
@@ -182,104 +154,107 @@ def units_behind(query: CellQuery, tables: Tables) -> Select | None:
     )
 
 
-def _unit_of_source(source: Source, query: Select, tables: Tables) -> Node | None:
+def _unit_of_source(source: sql.Source, query: sql.Select, tables: Tables) -> sql.Node | None:
     """Return the unit that all columns of a source are of; None where none can be traced."""
-    if isinstance(source, Table):
-        return Column(name=UNIT, source=source.alias)
-    inner = source.query if isinstance(source, Derived) else None
-    if not (isinstance(source, Derived) and isinstance(inner, Select)):
+    if isinstance(source, sql.Table):
+        return sql.Column(name=UNIT, source=source.alias)
+    inner = source.query if isinstance(source, sql.Derived) else None
+    if not (isinstance(source, sql.Derived) and isinstance(inner, sql.Select)):
         return None
     parts = (part for item in inner.items for part in walk(item.value))
     private = [s for s in row_sources(inner.source) if reads_tables(s, tables.private)]
-    if len(private) != 1 or any(isinstance(part, Window | Nested) for part in parts):
+    if len(private) != 1 or any(isinstance(part, sql.Window | sql.Nested) for part in parts):
         return None  # values of another unit may stand beside the key
     if _unit_of_source(private[0], inner, tables) is None:
         return None
-    columns = (Column(name=item.name, source=source.alias) for item in inner.items)
+    columns = (sql.Column(name=item.name, source=source.alias) for item in inner.items)
     origins = ((column, column_origin(column, query)) for column in columns)
     return next((column for column, at in origins if at is not None and tables.is_key(*at)), None)
 
 
-def _inlined(select: Select) -> Select:
+def _inlined(select: sql.Select) -> sql.Select:
     """Write subqueries that only pick rows and columns into the query around them."""
     if max(_sizes(select.source).values(), default=0) > MAX_NODES:
         return select
-    values: dict[Column, Node] = {}
-    wheres: list[Node | None] = []
+    values: dict[sql.Column, sql.Node] = {}
+    wheres: list[sql.Node | None] = []
 
-    def merged(source: Source) -> Source:
-        if isinstance(source, Join) and source.kind in ("INNER", "CROSS", "LEFT"):
+    def merged(source: sql.Source) -> sql.Source:
+        if isinstance(source, sql.Join) and source.kind in ("INNER", "CROSS", "LEFT"):
             left = merged(source.left)
             right = source.right if source.kind == "LEFT" else merged(source.right)
             return replace(source, left=left, right=right)
-        if isinstance(source, Derived) and _only_picks(source.query):
+        if isinstance(source, sql.Derived) and _only_picks(source.query):
             inner = source.query
-            assert isinstance(inner, Select) and inner.source is not None  # noqa: PT018
+            assert isinstance(inner, sql.Select) and inner.source is not None  # noqa: PT018
             inside = merged(inner.source)
             for item in inner.items:
-                values[Column(name=item.name, source=source.alias)] = substitute(item.value, values)
+                values[sql.Column(name=item.name, source=source.alias)] = sql.substitute(
+                    item.value, values
+                )
             wheres.append(inner.where)
             return inside
         return source
 
     new = replace(select, source=None if select.source is None else merged(select.source))
-    whole = substitute(replace(new, where=both(*wheres, select.where)), values)
-    assert isinstance(whole, Select)
+    whole = sql.substitute(replace(new, where=sql.both(*wheres, select.where)), values)
+    assert isinstance(whole, sql.Select)
     return whole
 
 
-def _sizes(source: Node | None) -> dict[tuple[str, str], int]:
+def _sizes(source: sql.Node | None) -> dict[tuple[str, str], int]:
     """Return how many parts the columns of subqueries would have, written out."""
-    if isinstance(source, Join):
+    if isinstance(source, sql.Join):
         return _sizes(source.left) | _sizes(source.right)
-    if not (isinstance(source, Derived) and isinstance(source.query, Select)):
+    if not (isinstance(source, sql.Derived) and isinstance(source.query, sql.Select)):
         return {}
     inner = _sizes(source.query.source)
     return {
         (source.alias, item.name): sum(
-            inner.get((part.source, part.name), 1) if isinstance(part, Column) else 1
+            inner.get((part.source, part.name), 1) if isinstance(part, sql.Column) else 1
             for part in walk(item.value)
         )
         for item in source.query.items
     }
 
 
-def _only_picks(query: Node) -> bool:
+def _only_picks(query: sql.Node) -> bool:
     """Whether a query only picks rows and computes columns of them."""
-    if not isinstance(query, Select) or query.source is None:
+    if not isinstance(query, sql.Select) or query.source is None:
         return False
     parts = (query.groups, query.sets, query.distinct, query.order, query.ctes)
-    if any(parts) or (query.having, query.qualify, query.limit, query.offset) != (None,) * 4:
+    if any(parts) or (query.having, query.limit, query.offset) != (None,) * 3:
         return False
     plain = [item.value for item in query.items]
-    windows = any(isinstance(part, Window) for value in plain for part in walk(value))
+    windows = any(isinstance(part, sql.Window) for value in plain for part in walk(value))
     return not windows and not any(map(has_aggregate, plain))
 
 
-def _over_all(source: Source | None, tables: Tables) -> Source | None:
+def _over_all(source: sql.Source | None, tables: Tables) -> sql.Source | None:
     """Return a FROM clause over the private tables of all units, which carry the unit."""
-    private = (p for p in walk(source) if isinstance(p, Table) and p.path[-1] in tables.private)
+    private = (p for p in walk(source) if isinstance(p, sql.Table) and p.path[-1] in tables.private)
     whole = {part: replace(part, path=(WHOLE, part.path[-1])) for part in private}
-    new = None if source is None else substitute(source, whole)
-    assert new is None or isinstance(new, Source)
+    new = None if source is None else sql.substitute(source, whole)
+    assert new is None or isinstance(new, sql.Source)
     return new
 
 
-def _unit_of_rows(select: Select, tables: Tables) -> tuple[Node, Node, tuple[Select, ...]]:
+def _unit_of_rows(
+    select: sql.Select, tables: Tables
+) -> tuple[sql.Node, sql.Node, tuple[sql.Select, ...]]:
     """Return the unit of a joined row, when it has two, and crossings."""
-    certain: list[Node] = []
-    optional: list[tuple[Node, Join]] = []
+    certain: list[sql.Node] = []
+    optional: list[tuple[sql.Node, sql.Join]] = []
 
-    def leaf(source: Source) -> Node | None:
-        """Return the unit of a private table; None for what is public."""
-        if isinstance(source, Table) and source.path[-1] in tables.private:
-            return Column(name=UNIT, source=source.alias)
+    def leaf(source: sql.Source) -> sql.Node | None:
+        if isinstance(source, sql.Table) and source.path[-1] in tables.private:
+            return sql.Column(name=UNIT, source=source.alias)
         if reads_tables(source, tables.private):
             raise NoSumError(IN_SUBQUERY)
         return None
 
-    def visit(source: Source, *, inside: bool = False) -> None:
-        if not isinstance(source, Join):
+    def visit(source: sql.Source, *, inside: bool = False) -> None:
+        if not isinstance(source, sql.Join):
             unit = leaf(source)
             certain.extend([] if unit is None else [unit])
             return
@@ -291,7 +266,7 @@ def _unit_of_rows(select: Select, tables: Tables) -> tuple[Node, Node, tuple[Sel
             return
         if not certain:
             raise NoSumError("it keeps rows of a public table that match none of a private one")
-        if isinstance(source.right, Join):
+        if isinstance(source.right, sql.Join):
             raise NoSumError("it has joins in brackets")
         unit = leaf(source.right)
         if unit is not None:
@@ -301,15 +276,15 @@ def _unit_of_rows(select: Select, tables: Tables) -> tuple[Node, Node, tuple[Sel
         visit(select.source)
     if not certain:
         raise NoSumError("no private table stands first")
-    values = (part for part in walk(select) if isinstance(part, Nested))
+    values = (part for part in walk(select) if isinstance(part, sql.Nested))
     if any(reads_tables(part.query, tables.private) for part in values):
         raise NoSumError(IN_SUBQUERY)
     first = certain[0]
     others = [operation("<>", unit, first) for unit in certain[1:]]
-    two = FALSE if not others else operation("OR", *others) if len(others) > 1 else others[0]
+    two = sql.FALSE if not others else operation("OR", *others) if len(others) > 1 else others[0]
     crossings = tuple(
-        Select(
-            items=(Item(value=call("bool_or", operation("<>", unit, first)), name="c0"),),
+        sql.Select(
+            items=(sql.Item(value=call("bool_or", operation("<>", unit, first)), name="c0"),),
             source=_over_all(join, tables),
         )
         for unit, join in optional
@@ -320,59 +295,59 @@ def _unit_of_rows(select: Select, tables: Tables) -> tuple[Node, Node, tuple[Sel
 class _Sums:
     """The sums over the rows of a unit that the cells of a core are made of."""
 
-    def __init__(self, core: Select, tables: Tables, text: str, *, rows: bool) -> None:
+    def __init__(self, core: sql.Select, tables: Tables, text: str, *, rows: bool) -> None:
         self.core, self.tables, self.text, self.rows = core, tables, text, rows
-        self.values: list[Node] = []
+        self.values: list[sql.Node] = []
         self.subtracted: list[float] = []
         self.quantiles: list[CountedQuantile] = []
         self.edges: Sequence[float] | None = None
 
-    def output(self, value: Node, edges: Sequence[float] | None) -> Node:
+    def output(self, value: sql.Node, edges: Sequence[float] | None) -> sql.Node:
         """Write an output of the core, whose quantiles may have declared edges."""
         self.edges = edges
         return self.of(value)
 
-    def place(self, value: Node) -> int:
-        """Return the place of a sum, which is added where it is new."""
+    def place(self, value: sql.Node) -> int:
         if value not in self.values:
             self.values.append(value)
         return self.values.index(value)
 
-    def sum(self, value: Node) -> Node:
-        return Column(name=f"s{self.place(value)}")
+    def sum(self, value: sql.Node) -> sql.Node:
+        return sql.Column(name=f"s{self.place(value)}")
 
-    def total(self, value: Node, where: Node | None) -> Node:
+    def total(self, value: sql.Node, where: sql.Node | None) -> sql.Node:
         return self.sum(operation("COALESCE", call("sum", value, where=where), number(0)))
 
-    def of(self, node: Node) -> Node:
-        """Write an expression of aggregates as one of sums over units."""
-        if isinstance(node, Share):
-            return Column(name=SHARE)
-        if isinstance(node, Column) or (isinstance(node, Operation) and node.symbol == "GROUPING"):
+    def of(self, node: sql.Node) -> sql.Node:
+        if isinstance(node, sql.Share):
+            return sql.Column(name=SHARE)
+        if isinstance(node, sql.Column) or (
+            isinstance(node, sql.Operation) and node.symbol == "GROUPING"
+        ):
             raise NoSumError("a number is made of aggregates and of group keys")
-        if isinstance(node, Nested):
+        if isinstance(node, sql.Nested):
             if outer_columns(node.query):
                 raise NoSumError("a number is made of aggregates and of a query of its own")
             return node  # of public tables: the same for all units
-        if isinstance(node, Call) and is_aggregate(node):
+        if isinstance(node, sql.Call) and is_aggregate(node):
             return self.aggregate(node)
-        parts = [self.of(part) for part in children(node)]
-        if isinstance(node, Operation) and node.symbol in DIVISIONS and len(parts) == 2:
+        parts = [self.of(part) for part in sql.children(node)]
+        if isinstance(node, sql.Operation) and node.symbol in DIVISIONS and len(parts) == 2:
             parts[1] = self.divisor(parts[1])
-        return with_children(node, parts)
+        return sql.with_children(node, parts)
 
-    def divisor(self, node: Node) -> Node:
+    def divisor(self, node: sql.Node) -> sql.Node:
         """Name the sum in a divisor, if it is one, so that it can be missing where it is noise."""
-        sums = {part for part in walk(node) if isinstance(part, Column) and part.name[0] == "s"}
+        sums = {part for part in walk(node) if isinstance(part, sql.Column) and part.name[0] == "s"}
         if len(sums) != 1:
             return node
         (column,) = sums
-        divisor = Column(name=f"n{column.name[1:]}")
+        divisor = sql.Column(name=f"n{column.name[1:]}")
         # A sum is never NULL, and what is missing must not become zero again.
         whole = operation("COALESCE", column, number(0))
-        return substitute(substitute(node, {whole: divisor}), {column: divisor})
+        return sql.substitute(sql.substitute(node, {whole: divisor}), {column: divisor})
 
-    def aggregate(self, node: Call) -> Node:
+    def aggregate(self, node: sql.Call) -> sql.Node:
         where, arguments = node.where, node.arguments
         if node.name == "count_star":
             return self.sum(node)
@@ -380,14 +355,14 @@ class _Sums:
             origin = column_origin(arguments[0], self.core)
             if len(arguments) == 1 and origin is not None and self.tables.is_key(*origin):
                 any_value = operation(">", call("count", arguments[0], where=where), number(0))
-                return self.sum(Cast(operand=any_value, type="INTEGER"))
+                return self.sum(sql.Cast(operand=any_value, type="INTEGER"))
             raise NoSumError("it counts distinct values")
         if node.distinct:
             raise NoSumError(f"{node.name}(DISTINCT ...) is no sum over units")
         if node.name == "count":
             return self.sum(node)
         if node.name == "count_if":
-            return self.total(Cast(operand=arguments[0], type="INTEGER"), where)
+            return self.total(sql.Cast(operand=arguments[0], type="INTEGER"), where)
         if node.name == "sum":
             return self.total(arguments[0], where)
         if node.name == "avg":
@@ -399,9 +374,8 @@ class _Sums:
             raise NoSumError(f"{node.name} is no function of sums over units")
         return self.moments(node)
 
-    def quantile(self, node: Call) -> Node:
-        """Write a quantile as what is read off counts by bins."""
-        value, where = Cast(operand=node.arguments[0], type="DOUBLE"), node.where
+    def quantile(self, node: sql.Call) -> sql.Node:
+        value, where = sql.Cast(operand=node.arguments[0], type="DOUBLE"), node.where
         share = 0.5 if node.name == "median" else _share(node.arguments[1:])
         if self.edges is None:
             grid, whole = self.grid(value, where, share)
@@ -410,11 +384,11 @@ class _Sums:
         n_rows = self.place(call("count", value, where=where))
         bins = []
         for low, high in itertools.pairwise((None, *grid[1:-1], None)):
-            inside = both(
+            inside = sql.both(
                 None if low is None else operation(">=", value, number(low)),
                 None if high is None else operation("<", value, number(high)),
             )
-            one = Cast(operand=inside or TRUE, type="INTEGER")
+            one = sql.Cast(operand=inside or sql.TRUE, type="INTEGER")
             bins.append(self.place(operation("COALESCE", call("sum", one, where=where), number(0))))
         quantile = CountedQuantile(
             of=" ".join(fragment(self.text, node.at).split()) or node.name,
@@ -427,9 +401,11 @@ class _Sums:
         )
         if quantile not in self.quantiles:
             self.quantiles.append(quantile)
-        return Column(name=f"q{self.quantiles.index(quantile)}")
+        return sql.Column(name=f"q{self.quantiles.index(quantile)}")
 
-    def grid(self, value: Node, where: Node | None, share: float) -> tuple[tuple[float, ...], bool]:
+    def grid(
+        self, value: sql.Node, where: sql.Node | None, share: float
+    ) -> tuple[tuple[float, ...], bool]:
         """Return bins that are finest about a quantile of all rows, and whether rows are whole."""
         shares = [call("quantile_cont", value, number(q), where=where) for q in (share, 0.1, 0.9)]
         whole = call("bool_and", operation("=", value, call("floor", value)), where=where)
@@ -442,24 +418,24 @@ class _Sums:
             raise NoSumError("a quantile of infinite numbers")
         return quantile_grid(np.array([at]), spread, whole=bool(row[4])), bool(row[4])
 
-    def facts(self, aggregates: Sequence[Node]) -> list[Row]:
+    def facts(self, aggregates: Sequence[sql.Node]) -> list[Row]:
         """Return aggregates over all rows; ones where no row may be read."""
         if not self.rows:
             return [(1.0,) * len(aggregates)]
-        query = Select(
-            items=tuple(Item(value=v, name=f"c{i}") for i, v in enumerate(aggregates)),
+        query = sql.Select(
+            items=tuple(sql.Item(value=v, name=f"c{i}") for i, v in enumerate(aggregates)),
             source=_over_all(self.core.source, self.tables),
             where=self.core.where,
         )
         rows: list[Row] = self.tables.ask(query)
         return rows
 
-    def moments(self, node: Call) -> Node:
+    def moments(self, node: sql.Call) -> sql.Node:
         # About the mean of all rows: squares of large numbers would lose the digits that matter.
         where, arguments = node.where, node.arguments
         centres = self.centres(arguments)
-        values: list[Node] = [
-            operation("-", Cast(operand=a, type="DOUBLE"), centre)
+        values: list[sql.Node] = [
+            operation("-", sql.Cast(operand=a, type="DOUBLE"), centre)
             for a, centre in zip(arguments, centres, strict=True)
         ]
         if len(arguments) == 1:
@@ -468,19 +444,19 @@ class _Sums:
             parts |= {"x": self.total(values[0], where), "xx": self.total(square, where)}
         else:
             there = operation("AND", *(operation("IS NOT NULL", a) for a in arguments))
-            y, x = (Case(branches=((there, value),), otherwise=NULL) for value in values)
-            one = Case(branches=((there, number(1)),), otherwise=NULL)
+            y, x = (sql.Case(branches=((there, value),), otherwise=sql.NULL) for value in values)
+            one = sql.Case(branches=((there, number(1)),), otherwise=sql.NULL)
             parts = {"n": self.divisor(self.sum(call("count", one, where=where)))}
             products = {"xy": (x, y), "xx": (x, x), "yy": (y, y)}
             parts |= {"x": self.total(x, where), "y": self.total(y, where)}
             for name, pair in products.items():
                 parts[name] = self.total(operation("*", *pair), where)
 
-        named = {Column(name=name): part for name, part in parts.items()}
-        return substitute(_template(MOMENTS[node.name]), named)
+        named = {sql.Column(name=name): part for name, part in parts.items()}
+        return sql.substitute(_template(MOMENTS[node.name]), named)
 
-    def centres(self, arguments: Sequence[Node]) -> list[Node]:
-        doubles = [Cast(operand=argument, type="DOUBLE") for argument in arguments]
+    def centres(self, arguments: Sequence[sql.Node]) -> list[sql.Node]:
+        doubles = [sql.Cast(operand=argument, type="DOUBLE") for argument in arguments]
         aggregates = [call(name, x) for name in ("avg", "stddev_pop") for x in doubles]
         (row,) = self.facts(aggregates)
         means, spreads = np.array([float(v or 0.0) for v in row]).reshape(2, len(doubles))
@@ -515,17 +491,16 @@ MOMENTS: Final = {
 QUANTILES: Final = frozenset({"median", "quantile_cont"})
 
 
-def _share(arguments: Sequence[Node]) -> float:
-    """Return the probability of a quantile."""
+def _share(arguments: Sequence[sql.Node]) -> float:
     for part in arguments:
-        plain = isinstance(part, Constant) and part.kind in ("NUMERIC", "INTEGER")
-        if plain and isinstance(part, Constant) and 0 < float(part.text) < 1:
+        plain = isinstance(part, sql.Constant) and part.kind in ("NUMERIC", "INTEGER")
+        if plain and isinstance(part, sql.Constant) and 0 < float(part.text) < 1:
             return float(part.text)
     raise NoSumError("a quantile is of a probability between 0 and 1")
 
 
 @cache
-def _template(text: str) -> Node:
+def _template(text: str) -> sql.Node:
     query = read_sql(f"SELECT {text}")
-    assert isinstance(query, Select)
+    assert isinstance(query, sql.Select)
     return query.items[0].value

@@ -22,6 +22,7 @@ import numpy.typing as npt
 
 from pacprivacy.errors import DataError, QueryError
 from pacprivacy.mechanism import Value
+from pacprivacy.queries import tree as sql
 from pacprivacy.queries.engines import (
     BASE,
     CANDIDATE,
@@ -50,61 +51,44 @@ from pacprivacy.queries.engines import (
 )
 from pacprivacy.queries.grammar import checked_sql
 from pacprivacy.queries.servers import ServerSource, is_server
-from pacprivacy.queries.tree import (
-    Column,
-    Derived,
-    Item,
-    Nested,
-    Node,
-    Select,
-    Table,
-    folded,
-    number,
-    quote,
-    substitute,
-    walk,
-    write_sql,
-)
 
 SUMS: Final = "pac_sums"
 
 
 def split_column(text: str, name: str) -> tuple[str, str]:
-    """Return table and column of ``table.column``."""
     table, dot, column = text.partition(".")
     if not (table and dot and column):
         raise DataError(f"{name} must name a column as 'table.column'; got {text!r}.")
     return table, column
 
 
-def cut_tables(query: Select, tables: Tables) -> Select:
+def cut_tables(query: sql.Select, tables: Tables) -> sql.Select:
     """Replace every private table by its rows that the candidate at hand holds."""
     read: dict[str, dict[str, None]] = {}
-    for part in walk(query):
-        if isinstance(part, Column):
+    for part in sql.walk(query):
+        if isinstance(part, sql.Column):
             read.setdefault(part.source, {})[part.name] = None
-    rows: dict[Node, Node] = {}
-    for part in walk(query):
-        if isinstance(part, Table) and part.path[-1] in tables.private:
+    rows: dict[sql.Node, sql.Node] = {}
+    for part in sql.walk(query):
+        if isinstance(part, sql.Table) and part.path[-1] in tables.private:
             alias, columns = f"p{part.alias}", read.get(part.alias, {})
-            items = tuple(Item(value=Column(name=c, source=alias), name=c) for c in columns)
-            inner = Table(path=(WHOLE, part.path[-1]), alias=alias)
-            one = Item(value=number(1), name="c0")
-            rows[part] = Derived(query=_of_candidate(inner, items or (one,)), alias=part.alias)
-    whole = substitute(query, rows)
-    assert isinstance(whole, Select)
+            items = tuple(sql.Item(value=sql.Column(name=c, source=alias), name=c) for c in columns)
+            inner = sql.Table(path=(WHOLE, part.path[-1]), alias=alias)
+            one = sql.Item(value=sql.number(1), name="c0")
+            rows[part] = sql.Derived(query=_of_candidate(inner, items or (one,)), alias=part.alias)
+    whole = sql.substitute(query, rows)
+    assert isinstance(whole, sql.Select)
     return whole
 
 
-def _of_candidate(table: Table, items: tuple[Item, ...]) -> Select:
-    """Return the rows of a private table whose units the candidate at hand holds."""
-    codes = Select(
-        items=(Item(value=Column(name="code", source="w"), name="c0"),),
-        source=Table(path=(CANDIDATE,), alias="w"),
+def _of_candidate(table: sql.Table, items: tuple[sql.Item, ...]) -> sql.Select:
+    codes = sql.Select(
+        items=(sql.Item(value=sql.Column(name="code", source="w"), name="c0"),),
+        source=sql.Table(path=(CANDIDATE,), alias="w"),
     )
-    unit = Column(name=UNIT, source=table.alias)
-    inside = Nested(kind="ANY", query=codes, operand=unit, symbol="=")
-    return Select(items=items, source=table, where=inside)
+    unit = sql.Column(name=UNIT, source=table.alias)
+    inside = sql.Nested(kind="ANY", query=codes, operand=unit, symbol="=")
+    return sql.Select(items=items, source=table, where=inside)
 
 
 class Tables:
@@ -121,8 +105,8 @@ class Tables:
     via : mapping, optional
         How every other private table reaches the unit: ``{"orders": "customer_id"}`` by a column
         that holds the unit's key, ``{"lines": ("order_id", "orders.id")}`` through the rows of
-        another private table. A table that is not named is public; a view that is not named and
-        reads a private table, a macro or a file is left out.
+        another private table. A table that is not named is public; a view that is not named is
+        left out.
 
     Raises
     ------
@@ -203,17 +187,14 @@ class Tables:
 
     @property
     def names(self) -> tuple[str, ...]:
-        """Names of all tables."""
         return self._source.names
 
     @property
     def private(self) -> tuple[str, ...]:
-        """Names of the private tables."""
         return tuple(self._paths)
 
     @property
     def key(self) -> tuple[str, str]:
-        """Table and column of the unit's key."""
         return split_column(self.unit, "unit")
 
     def unit_keys(self) -> list[Any]:
@@ -223,15 +204,11 @@ class Tables:
     def is_key(self, table: str, column: str) -> bool:
         """Whether a column of a table holds the unit's key, so that it tells units apart."""
         key, other = self._paths.get(table, ("", None))
-        return other is None and folded(key) == folded(column) and key != ""
+        return other is None and sql.folded(key) == sql.folded(column) and key != ""
 
     def find_table(self, name: str) -> str | None:
         """Return a table's name as it was given, whatever its case; None if there is none."""
-        return next((known for known in self.names if folded(known) == folded(name)), None)
-
-    def find_view(self, name: str) -> tuple[str, tuple[str, ...]] | None:
-        """Return the SELECT of a view and the names of its columns; None if there is none."""
-        return self._source.views.get(folded(name))
+        return next((known for known in self.names if sql.folded(known) == sql.folded(name)), None)
 
     def table_columns(self, table: str) -> Mapping[str, str]:
         """Return the types of a table's columns; text in the place of lists of levels."""
@@ -241,12 +218,14 @@ class Tables:
         """Return whose frame a table was given as; pandas' for a table in a file."""
         return self._source.libraries.get(table, "pandas")
 
-    def _described(self, query: Select) -> str:
+    def _described(self, query: sql.Select) -> str:
         """Name the columns that a query reads, with their types."""
-        tables = {part.alias: part.path[-1] for part in walk(query) if isinstance(part, Table)}
+        tables = {
+            part.alias: part.path[-1] for part in sql.walk(query) if isinstance(part, sql.Table)
+        }
         shown: dict[str, None] = {}
-        for part in walk(query):
-            if isinstance(part, Column) and part.source in tables:
+        for part in sql.walk(query):
+            if isinstance(part, sql.Column) and part.source in tables:
                 kind = self._types[tables[part.source]].get(part.name, "")
                 shown[f"{part.name} {kind}"] = None
         return ", ".join(list(shown)[:12]) or "none"
@@ -266,7 +245,6 @@ class Tables:
         return state.hexdigest()
 
     def _contents(self, name: str) -> list[Row]:
-        """Return what tells the rows of a table from others, whatever their order."""
         return self._here().engines.contents(name)
 
     def _here(self) -> Connections:
@@ -293,14 +271,14 @@ class Tables:
         """Return the answer to a query of ours over all units; curator-only."""
         return list(run_quietly(self._here().store, text))
 
-    def ask(self, query: Select, *, fetch: Fetch = "fetchall") -> Any:
+    def ask(self, query: sql.Select, *, fetch: Fetch = "fetchall") -> Any:
         """Return the answer to a query that came through the door, over all units; curator-only."""
         here = self._here()
         with self._lock():
             here.engines.load(query)
         return here.engines.ask(here.asked, query, fetch)
 
-    def ask_kept(self, query: Select, text: str, *, fetch: Fetch = "fetchall") -> Any:
+    def ask_kept(self, query: sql.Select, text: str, *, fetch: Fetch = "fetchall") -> Any:
         """Run a query once, and return the answer to a text of ours over its rows, ``{}``."""
         return run_quietly(self._here().asked, text.format(self._kept(query)), fetch=fetch)
 
@@ -314,14 +292,16 @@ class Tables:
         finally:
             connection.unregister(name)
 
-    def compute(self, values: Sequence[Node], columns: Columns) -> npt.NDArray[np.float64]:
+    def compute(self, values: Sequence[sql.Node], columns: Columns) -> npt.NDArray[np.float64]:
         """Return expressions of the columns of a table of ours, line by line; NaN where one fails.
 
         ``columns`` hold released numbers, or sums of all units. No table is read.
         """
-        source = Table(path=(SUMS,))
-        checked_sql(Select(items=tuple(Item(value=value) for value in values), source=source))
-        shown = (f"TRY(CAST({write_sql(value)} AS DOUBLE))" for value in values)
+        source = sql.Table(path=(SUMS,))
+        checked_sql(
+            sql.Select(items=tuple(sql.Item(value=value) for value in values), source=source)
+        )
+        shown = (f"TRY(CAST({sql.write_sql(value)} AS DOUBLE))" for value in values)
         text = ", ".join(f"{value} AS c{i}" for i, value in enumerate(shown))
         lines = len(next(iter(columns.values())))
         with self.lend(SUMS, {**columns, SHARE: np.ones(lines)}):
@@ -331,7 +311,7 @@ class Tables:
         filled = [np.ma.filled(result[f"c{i}"].astype(float), np.nan) for i in range(len(values))]
         return np.stack(filled, axis=1)
 
-    def describe(self, query: Select) -> list[str]:
+    def describe(self, query: sql.Select) -> list[str]:
         """Return the types of a query's outputs; refuse one that cannot be bound. Reads no row."""
         import duckdb
 
@@ -346,7 +326,7 @@ class Tables:
             ) from None
         return [str(row[1]) for row in rows]
 
-    def binds(self, query: Select) -> bool:
+    def binds(self, query: sql.Select) -> bool:
         """Whether the engine can plan a query; nothing is run."""
         import duckdb
 
@@ -369,10 +349,9 @@ class Tables:
         return stop
 
     def cast_key(self, value: Value, kind: str) -> Any:
-        """Return a value as the engine reads it in a type."""
         return self._here().bare.execute(f"SELECT CAST(? AS {kind})", [value]).fetchall()[0][0]
 
-    def _kept(self, query: Select) -> str:
+    def _kept(self, query: sql.Select) -> str:
         """Run a query once, and return the table that holds its answer: joins keep one order."""
         here = self._here()
         if here.query != query:
@@ -393,11 +372,11 @@ class Tables:
 
     def _frame_of(self, name: str, units: npt.NDArray[np.int64]) -> Any:
         """Return the rows of a table that some units have, as a frame; curator-only."""
-        text = f"SELECT * FROM {BASE}.{quote(name)}"
+        text = f"SELECT * FROM {BASE}.{sql.quote(name)}"
         if name in self._paths:
             self._set_candidate(units, store=True)
             text = (
-                f"SELECT * EXCLUDE ({UNIT}) FROM {WHOLE}.{quote(name)} "
+                f"SELECT * EXCLUDE ({UNIT}) FROM {WHOLE}.{sql.quote(name)} "
                 f"WHERE {UNIT} IN (SELECT code FROM {CANDIDATE})"
             )
         store = self._here().store
@@ -405,7 +384,6 @@ class Tables:
             return frame_of_tables(store.sql(text), self._library(name))
 
     def _set_candidate(self, units: npt.NDArray[np.int64], *, store: bool = False) -> None:
-        """Let this thread's candidate be one of these units."""
         here = self._here()
         codes = arrow_of_tables({"code": units.astype(np.int32)})
         (here.store if store else here.asked).register(CANDIDATE, codes)
@@ -455,7 +433,7 @@ class Tables:
         for name, (key, other) in self._paths.items():
             rows = engines.relation(name)
             if name in self._whole_floats:
-                column = quote(key)
+                column = sql.quote(key)
                 exact = f"abs({column}) < {2**53} AND {column} = trunc({column})"
                 ((odd,),) = engines.rows(
                     f"SELECT count(*) FROM {rows} t WHERE {column} IS NOT NULL AND NOT ({exact})"
@@ -516,10 +494,8 @@ class CandidateTables(Mapping[str, Any]):
 
     @property
     def share(self) -> float:
-        """Share of all units that this candidate contains."""
         return len(self.units) / self.tables.n_units
 
-    def ask(self, query: Select, *, fetch: Fetch = "fetchall") -> Any:
-        """Return the result of a query on the tables of this candidate."""
+    def ask(self, query: sql.Select, *, fetch: Fetch = "fetchall") -> Any:
         self.tables._set_candidate(self.units)
         return self.tables.ask(cut_tables(query, self.tables), fetch=fetch)

@@ -36,36 +36,27 @@ def folded(name: str) -> str:
 
 
 def quote(name: str) -> str:
-    """Write a name so that SQL reads it as one."""
     return '"' + name.replace('"', '""') + '"'
 
 
 def quote_text(value: str) -> str:
-    """Write a text so that SQL reads it as one."""
     return "'" + value.replace("'", "''") + "'"
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Quoting:
-    """How an engine's SQL writes a name, and a text."""
-
     name: Callable[[str], str]
     text: Callable[[str], str]
 
-    def named(self, alias: str, columns: tuple[str, ...] = ()) -> str:
-        """Return ``AS name(columns)``; nothing without a name."""
-        return f" AS {self.with_columns(alias, columns)}" if alias else ""
-
-    def with_columns(self, name: str, columns: tuple[str, ...]) -> str:
-        listed = f"({', '.join(map(self.name, columns))})" if columns else ""
-        return self.name(name) + listed
+    def named(self, alias: str) -> str:
+        """Return ``AS name``; nothing without a name."""
+        return f" AS {self.name(alias)}" if alias else ""
 
 
 DUCKDB_QUOTING: Final = Quoting(name=quote, text=quote_text)
 
 
 def write_sql(node: Node, quoting: Quoting = DUCKDB_QUOTING) -> str:
-    """Return the text of a node."""
     return node._sql(quoting)
 
 
@@ -94,8 +85,6 @@ class Node:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Constant(Node):
-    """A number, a text, TRUE, FALSE or NULL."""
-
     kind: str
     text: str = ""
 
@@ -107,8 +96,6 @@ class Constant(Node):
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Column(Node):
-    """A column of a source, or of what is not named yet."""
-
     name: str
     source: str = ""
 
@@ -119,10 +106,7 @@ class Column(Node):
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Star(Node):
-    """All columns of a source, or of all of them."""
-
     source: str = ""
-    excluded: tuple[str, ...] = ()
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -132,8 +116,6 @@ class Share(Node):
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Order(Node):
-    """An expression that rows are ordered by."""
-
     value: Node
     descending: bool = False
     nulls: str = ""
@@ -145,8 +127,6 @@ class Order(Node):
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Call(Node):
-    """A function or an aggregate of expressions."""
-
     name: str
     arguments: tuple[Node, ...] = ()
     distinct: bool = False
@@ -154,14 +134,11 @@ class Call(Node):
     order: tuple[Order, ...] = ()
 
     def _sql(self, quoting: Quoting) -> str:
-        return self._written("", quoting)
-
-    def _written(self, end: str, quoting: Quoting) -> str:
         text = "count(*)"
         if self.name != "count_star":
             order = f" ORDER BY {_all(self.order, quoting)}" if self.order else ""
             distinct = "DISTINCT " * self.distinct
-            text = f"{self.name}({distinct}{_all(self.arguments, quoting)}{order}{end})"
+            text = f"{self.name}({distinct}{_all(self.arguments, quoting)}{order})"
         return f"{text} FILTER (WHERE {self.where._sql(quoting)})" if self.where else text
 
 
@@ -187,8 +164,6 @@ class Operation(Node):
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Case(Node):
-    """Conditions with values, and the value where none holds."""
-
     branches: tuple[tuple[Node, Node], ...]
     otherwise: Node
 
@@ -213,14 +188,11 @@ class Cast(Node):
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Window(Node):
-    """A window function of the rows near each row."""
-
     call: Call
     partition: tuple[Node, ...] = ()
     order: tuple[Order, ...] = ()
     frame: tuple[str, str] = ("", "")
     bounds: tuple[Node | None, Node | None] = (None, None)
-    ignore_nulls: bool = False
 
     def _sql(self, quoting: Quoting) -> str:
         over = []
@@ -235,8 +207,7 @@ class Window(Node):
                 for side, bound in zip(self.frame, self.bounds, strict=True)
             )
             over.append(f"{unit} BETWEEN {first} AND {last}")
-        called = self.call._written(" IGNORE NULLS" * self.ignore_nulls, quoting)
-        return f"{called} OVER ({' '.join(over)})"
+        return f"{self.call._sql(quoting)} OVER ({' '.join(over)})"
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -258,26 +229,20 @@ class Nested(Node):
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Table(Node):
-    """A table, by its path, under a name of its own."""
-
     path: tuple[str, ...]
     alias: str = ""
-    columns: tuple[str, ...] = ()
 
     def _sql(self, quoting: Quoting) -> str:
-        return ".".join(map(quoting.name, self.path)) + quoting.named(self.alias, self.columns)
+        return ".".join(map(quoting.name, self.path)) + quoting.named(self.alias)
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Derived(Node):
-    """A query as a source of rows."""
-
     query: Query
     alias: str = ""
-    columns: tuple[str, ...] = ()
 
     def _sql(self, quoting: Quoting) -> str:
-        return f"({self.query._sql(quoting)}){quoting.named(self.alias, self.columns)}"
+        return f"({self.query._sql(quoting)}){quoting.named(self.alias)}"
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -305,8 +270,6 @@ Source = Table | Derived | Join
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Item(Node):
-    """An output of a query, and its name."""
-
     value: Node
     name: str = ""
 
@@ -316,14 +279,11 @@ class Item(Node):
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Cte(Node):
-    """A query with a name, for the query behind WITH."""
-
     name: str
     query: Query
-    columns: tuple[str, ...] = ()
 
     def _sql(self, quoting: Quoting) -> str:
-        return f"{quoting.with_columns(self.name, self.columns)} AS ({self.query._sql(quoting)})"
+        return f"{quoting.name(self.name)} AS ({self.query._sql(quoting)})"
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -353,7 +313,6 @@ class Select(Ordered):
     sets: tuple[tuple[int, ...], ...] = ()
     all_keys: bool = False
     having: Node | None = None
-    qualify: Node | None = None
     distinct: bool = False
 
     def _sql(self, quoting: Quoting) -> str:
@@ -368,16 +327,13 @@ class Select(Ordered):
             + _after("FROM", self.source, quoting)
             + _after("WHERE", self.where, quoting)
             + groups
-            + _after("HAVING", self.having, quoting)
-            + _after("QUALIFY", self.qualify, quoting),
+            + _after("HAVING", self.having, quoting),
             quoting,
         )
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class SetOperation(Ordered):
-    """UNION, EXCEPT or INTERSECT of queries."""
-
     symbol: str
     every: bool
     queries: tuple[Query, ...]
@@ -412,7 +368,6 @@ def _nodes(value: Any) -> Iterator[Node]:
 
 
 def children(node: Node) -> Iterator[Node]:
-    """Return the nodes that a node is made of."""
     for name in _names(type(node)):
         yield from _nodes(getattr(node, name))
 
@@ -464,12 +419,10 @@ def number(value: int | float) -> Node:
 
 
 def call(name: str, *arguments: Node, where: Node | None = None, distinct: bool = False) -> Call:
-    """Return a function of expressions."""
     return Call(name=name, arguments=arguments, where=where, distinct=distinct)
 
 
 def operation(symbol: str, *operands: Node) -> Operation:
-    """Return an operator between expressions."""
     return Operation(symbol=symbol, operands=operands)
 
 

@@ -48,7 +48,14 @@ from pacprivacy.errors import (
     NoisyWarning,
     PacPrivacyError,
 )
-from pacprivacy.mechanism import Mechanism, Structure, flatten, node_value, shown_name
+from pacprivacy.mechanism import (
+    Mechanism,
+    Structure,
+    flatten,
+    mechanism_layers,
+    node_value,
+    shown_name,
+)
 from pacprivacy.noise import NoisePlan
 from pacprivacy.release.bundle import Record
 from pacprivacy.sample import Pool
@@ -461,11 +468,8 @@ def _is_ours(outputs: Outputs) -> bool:
     """Return whether post-processing is that of the library's mechanisms, not the user's."""
     owner = outputs.finish.__self__ if isinstance(outputs.finish, MethodType) else None
     mechanism = owner if isinstance(owner, Mechanism) else None
-    while mechanism is not None:
-        if not type(mechanism).finish.__module__.startswith("pacprivacy."):
-            return False
-        mechanism = mechanism.inner
-    return True
+    layers = mechanism_layers(mechanism)
+    return all(type(layer).finish.__module__.startswith("pacprivacy.") for layer in layers)
 
 
 def _through(

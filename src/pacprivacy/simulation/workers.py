@@ -1,21 +1,18 @@
 """Where tasks run: in this process, or in others through joblib, which may be a cluster's.
 
-All tasks of a run share one object: mechanism, universe and pool. It travels once to each worker
-(as a memory-mapped file, or as bytes that a cluster scatters) and is kept there; a task names it
-and adds a few numbers. Whatever a worker had not sent back when it died is sent again.
+All tasks of a run share one object: mechanism, universe and pool. Processes of this machine map its
+large arrays, as joblib does. To a cluster it travels once for each worker, as bytes, and is kept
+there under a label. Whatever a worker had not sent back when it died is sent again.
 """
 
 from __future__ import annotations
 
 import platform
-import shutil
-import tempfile
 from collections import deque
 from collections.abc import Callable, Generator, Iterable, Iterator
-from contextlib import closing, contextmanager
+from contextlib import closing
 from dataclasses import dataclass, field
 from importlib import metadata
-from pathlib import Path
 from typing import Any, Final
 
 import cloudpickle
@@ -28,47 +25,13 @@ from pacprivacy.errors import MechanismError
 Task = tuple[Any, ...]
 Numbered = tuple[int, Any]
 
-_LARGE: Final = 1 << 16  # bytes of an array that is not copied into a pickle
 _LOSSES: Final = 3  # in a row, without any result between
 BACKENDS: Final = ("loky", "threading", "dask")
 
 
-# --- what all tasks share, and how it travels ---------------------------------------------------
+# --- the object that all tasks share, on a cluster ------------------------------------------------
 
 _KEPT: dict[str, Any] = {}  # in a worker: the shared object that it saw last, by key
-
-
-@dataclass(frozen=True, slots=True, kw_only=True)
-class SharedFiles:
-    """A shared object in a folder: a pickle, and large arrays beside it, which workers map."""
-
-    folder: str
-    n_arrays: int
-
-    @classmethod
-    def write(cls, shared: Any, folder: Path) -> SharedFiles:
-        """Write a shared object; its large arrays are not copied into the pickle."""
-        n_arrays = 0
-
-        def keep(buffer: Any) -> bool:
-            nonlocal n_arrays
-            raw = buffer.raw()
-            if raw.nbytes < _LARGE:
-                return True  # into the pickle
-            np.frombuffer(raw, dtype=np.uint8).tofile(folder / str(n_arrays))
-            n_arrays += 1
-            return False
-
-        pickle = cloudpickle.dumps(shared, protocol=5, buffer_callback=keep)
-        (folder / "pickle").write_bytes(pickle)
-        return cls(folder=str(folder), n_arrays=n_arrays)
-
-    def open(self) -> Any:
-        """Return the object; its large arrays are views of the files, and cannot be written to."""
-        folder = Path(self.folder)
-        maps = (np.memmap(folder / str(i), mode="r") for i in range(self.n_arrays))
-        arrays = [np.asarray(array) for array in maps]
-        return cloudpickle.loads((folder / "pickle").read_bytes(), buffers=arrays)
 
 
 def worker_versions() -> dict[str, str]:
@@ -79,7 +42,7 @@ def worker_versions() -> dict[str, str]:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Label:
-    """Reference of every task to the shared object: its key, and its readers."""
+    """Reference of every task to the shared object: its key, and the caller's versions."""
 
     key: str = field(default_factory=lambda: f"{fresh_seed():x}")
     versions: dict[str, str] = field(default_factory=worker_versions)
@@ -88,9 +51,9 @@ class Label:
 def call_in_worker(
     label: Label | None, source: Any, function: Any, number: int, task: Task
 ) -> Numbered:
-    """Run one task in a worker, on the shared object, which is opened once there.
+    """Run one task in a worker, on the shared object.
 
-    Threads have no label: ``source`` is the object itself.
+    With a label ``source`` is the pickled object, which is opened once; without, the object itself.
     """
     if label is None:
         return number, function(source, *task)
@@ -105,7 +68,7 @@ def call_in_worker(
                 f"workers must have the versions of the caller, {expected}; got {listed} on "
                 f"{platform.node()}. Install the same there: last bits may differ otherwise."
             )
-        opened = source.open() if isinstance(source, SharedFiles) else cloudpickle.loads(source)
+        opened = cloudpickle.loads(source)
         _KEPT.clear()
         _KEPT[label.key] = opened
     return number, function(opened, *task)
@@ -194,35 +157,20 @@ class Workers:
             batch_size=1,
             prefer=self._prefer,
         )
-        with self._placed(shared) as (label, source):
-            results = parallel(
-                joblib.delayed(call_in_worker)(label, source, function, number, task)
-                for number, task in tasks
-            )
-            with closing(results):
-                yield from results
+        label, source = None, shared
+        if self._on_cluster:  # other machines have other files
+            label = Label()
+            source = np.frombuffer(cloudpickle.dumps(shared, protocol=5), dtype=np.uint8)
+        results = parallel(
+            joblib.delayed(call_in_worker)(label, source, function, number, task)
+            for number, task in tasks
+        )
+        with closing(results):
+            yield from results
 
     @property
     def _on_cluster(self) -> bool:
-        return type(self._backend).__name__ == "DaskDistributedBackend"
-
-    @property
-    def _backend(self) -> Any:
         from joblib.parallel import get_active_backend
 
-        return get_active_backend(prefer=self._prefer)[0]
-
-    @contextmanager
-    def _placed(self, shared: Any) -> Iterator[tuple[Label | None, Any]]:
-        if getattr(self._backend, "supports_sharedmem", False):
-            yield None, shared
-            return
-        label = Label()
-        if self._on_cluster:  # other machines have other files
-            yield label, np.frombuffer(cloudpickle.dumps(shared, protocol=5), dtype=np.uint8)
-            return
-        folder = Path(tempfile.mkdtemp(prefix="pacprivacy-"))
-        try:
-            yield label, SharedFiles.write(shared, folder)
-        finally:
-            shutil.rmtree(folder, ignore_errors=True)
+        backend, _ = get_active_backend(prefer=self._prefer)
+        return type(backend).__name__ == "DaskDistributedBackend"

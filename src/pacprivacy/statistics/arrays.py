@@ -59,12 +59,8 @@ class ArrayStatistic(SumStatistic):
     def _table(self, parts: tuple[Any, ...]) -> Matrix:
         return read_data_columns(parts, self.name)
 
+    @np.errstate(over="ignore", invalid="ignore")  # what is too large is refused
     def contributions(self, data: Data, units: npt.NDArray[Any] | None = None) -> UnitSums:
-        """Return the contribution of every unit, in one cell."""
-        with np.errstate(over="ignore", invalid="ignore"):  # what is too large is refused
-            return self._contributions(data, units)
-
-    def _contributions(self, data: Data, units: npt.NDArray[Any] | None) -> UnitSums:
         X = self._table(data.parts)
         mean, centre = X.mean(axis=0), np.zeros(X.shape[1])
         chunks = [slice(i, i + _ROWS_AT_ONCE) for i in range(0, len(X), _ROWS_AT_ONCE)]
@@ -88,7 +84,6 @@ class ArrayStatistic(SumStatistic):
         )
 
     def value(self, sums: Sums, keep: float = 1.0) -> Vector:
-        """Return the numbers in the order in which they are released."""
         n_columns = len(sums.centre)
         return value_of_block(self.formula, sums, n_columns, keep=keep, fill=None).ravel()
 

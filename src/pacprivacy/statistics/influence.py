@@ -65,7 +65,6 @@ class SampleValue(ABC):
 
     @property
     def public(self) -> tuple[str, ...]:
-        """Definition of the value, for the certificate."""
         return ()
 
 
@@ -125,7 +124,6 @@ class AveragedStatistic(ABC):
         """
 
     def shaped(self, numbers: Vector, data: Data) -> Any:
-        """Return the numbers of the value in the shape that is released."""
         return numbers
 
 
@@ -327,7 +325,6 @@ def _compare_sums(
     n_units: int,
     seed: int,
 ) -> CheckedInfluence:
-    """Compare the value of sums less a unit's part with that of the rows of all others."""
     rng = public_generator(seed, "check influence")
     of_row = np.arange(data.n_rows) if codes is None else codes
     sums = statistic.contributions(data, codes).with_units(number)

@@ -7,12 +7,18 @@ from dataclasses import dataclass, field
 from typing import Final, Self
 
 import numpy as np
-import numpy.typing as npt
 
 from pacprivacy._checks import Matrix, Vector
 from pacprivacy.errors import MechanismError
 from pacprivacy.mechanism import Parts, Value
-from pacprivacy.statistics.unit_sums import WIDEST_BLOCK, SumStatistic, UnitSums
+from pacprivacy.statistics.unit_sums import (
+    WIDEST_BLOCK,
+    Cube,
+    Sums,
+    SumStatistic,
+    UnitSums,
+    flatten_slopes,
+)
 
 CROWD: Final = 10  # units above which a size does not decide how noise is shared out
 LEAST_CELL: Final = 30  # units; a smaller cell counts like one of so many
@@ -22,7 +28,17 @@ SIZE_UPDATES: Final = 10  # of the weights of units, for the size of a table's n
 FAR_UNITS: Final = 1000  # that take part in them, and as many of any norm
 LEAST_EIGENVALUE: Final = 1e-14  # of the largest
 
-Cube = npt.NDArray[np.float64]
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class TablePlace:
+    """Place of a table in joint sums: its cells, sums of a cell, centres and numbers."""
+
+    cells: int
+    block: int
+    centres: int
+    numbers: int = 0
+    start: int = 0
+    first_centre: int = 0
 
 
 @dataclass(frozen=True, slots=True, kw_only=True, eq=False)
@@ -67,7 +83,6 @@ class JointStatistic(SumStatistic):
     __slots__ = ()
 
     def evaluate(self, parts: Parts, rng: np.random.Generator) -> Value:
-        """Refuse a pool."""
         raise MechanismError(
             "a study, or a table of pac.stats.official, must have a coin for every unit; got a "
             "pool, as by default below 200 units and for budgets besides membership. Use "
@@ -79,13 +94,16 @@ class JointStatistic(SumStatistic):
         return None
 
 
-def flatten_slopes(slopes: Cube) -> Matrix:
-    """Return derivatives of the outputs of cells by their own sums as those by all sums."""
-    n_cells, n_outputs, block = slopes.shape
-    flat = np.zeros((n_cells, n_outputs, n_cells, block))
-    each = np.arange(n_cells)
-    flat[each, :, each, :] = slopes
-    return flat.reshape(n_cells * n_outputs, n_cells * block)
+def sums_of_table(sums: Sums, place: TablePlace) -> Sums:
+    """Return the sums of one table, in its cells."""
+    where = slice(place.start, place.start + place.cells * place.block)
+    shape = (place.cells, place.block)
+    return Sums(
+        values=sums.values[0, where].reshape(shape),
+        centre=sums.centre[place.first_centre : place.first_centre + place.centres],
+        noise_std=None if sums.noise_std is None else sums.noise_std[0, where].reshape(shape),
+        sizes=None if sums.sizes is None else sums.sizes[where].reshape(shape).max(axis=0),
+    )
 
 
 def limit_small_cells(slopes: Cube, sums: UnitSums) -> Cube:

@@ -168,7 +168,6 @@ class LeastSquaresValue(InfluencedValue):
         )
 
     def distance_from(self, other: Self) -> Vector:
-        """Return the fit's distance from another, in the other's coordinates."""
         return np.asarray((self.theta - other.theta) @ np.linalg.inv(other.into))
 
     def influence_beside(self, other: Self) -> Matrix:
@@ -182,7 +181,6 @@ class LeastSquaresValue(InfluencedValue):
         return np.asarray(np.einsum("ukd,uk->ud", self.X, self.residuals))
 
     def typical_influence(self) -> Matrix:
-        """Return an estimate of every unit's influence on the fit, in coordinates of the fit."""
         leverage = self.keep * np.einsum("ukd,ukd->u", self.X, self.X)
         divisor = np.maximum(1.0 - leverage, LEAST_EIGENVALUE)
         return np.asarray(self._scores / divisor[:, None])
@@ -208,7 +206,6 @@ class LeastSquaresValue(InfluencedValue):
 
     @property
     def jacobian(self) -> Matrix:
-        """Derivatives of the coefficients by the coordinates, (numbers, outputs)."""
         return self.to_outputs
 
     @property

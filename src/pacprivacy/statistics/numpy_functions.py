@@ -18,6 +18,7 @@ from pacprivacy.mechanism import (
     Mechanism,
     StepMechanism,
     is_one_column,
+    mechanism_layers,
 )
 from pacprivacy.statistics.arrays import Count, Histogram, Mean, Spread, Total
 from pacprivacy.statistics.declared import Declaration, first_rows
@@ -39,7 +40,6 @@ _QUANTILES: Final = {np.median: 0.0, np.quantile: 1.0, np.percentile: 100.0}  # 
 
 
 def _numpy_statistic(mechanism: FunctionMechanism, data: Data) -> CoinStatistic | None:
-    """Return the statistic that a well-known function computes; None for all others."""
     function: Any = mechanism.function
     options: dict[str, Any] = {}
     if isinstance(function, functools.partial):
@@ -102,8 +102,7 @@ def statistic_with_coins(
     mechanism: Mechanism, data: Data, units: npt.NDArray[Any] | None
 ) -> tuple[CoinStatistic, Data, npt.NDArray[Any] | None]:
     """Return the statistic behind a mechanism, its records, and the unit of each."""
-    inner: Mechanism | None = mechanism
-    while inner is not None:
+    for inner in mechanism_layers(mechanism):
         statistic: CoinStatistic | None = None
         if isinstance(inner, SumStatistic | AveragedStatistic):
             statistic = inner
@@ -114,7 +113,6 @@ def statistic_with_coins(
         if statistic is not None:
             return statistic, data, units
         data, units = inner.inner_records(data, units)
-        inner = inner.inner
     raise MechanismError(
         f"a statistic must say what one unit changes where every unit has a coin; got "
         f"{mechanism.name[:60]}. Use a statistic of pac.stats, or a pool: sample=pac.Balanced()."
@@ -126,8 +124,7 @@ def coin_obstacle(mechanism: Mechanism, data: Data) -> str | None:
 
     A function of what it is, of its options, and of the types of the data: no record is read.
     """
-    inner: Mechanism | None = mechanism
-    while inner is not None:
+    for inner in mechanism_layers(mechanism):
         if isinstance(inner, FunctionMechanism):
             return _function_obstacle(inner, data)
         obstacle = inner.coin_obstacle()
@@ -135,20 +132,17 @@ def coin_obstacle(mechanism: Mechanism, data: Data) -> str | None:
         states = states or inner.influence is not None
         if obstacle is not None or states:
             return obstacle
-        inner = inner.inner
     return UNKNOWN_INFLUENCE
 
 
 def refuse_obstacles(mechanism: Mechanism) -> None:
     """Refuse options that are for pools, where coins were chosen."""
-    inner: Mechanism | None = mechanism
-    while inner is not None:
+    for inner in mechanism_layers(mechanism):
         if (obstacle := inner.coin_obstacle()) is not None:
             raise MechanismError(
                 f"sample must be a pool where {obstacle}; got coins. Write sample=pac.Balanced(), "
                 "or leave that option out."
             )
-        inner = inner.inner
 
 
 def _function_obstacle(mechanism: FunctionMechanism, data: Data) -> str | None:

@@ -19,7 +19,14 @@ from pacprivacy._checks import Matrix, Vector, as_told
 from pacprivacy.errors import MechanismError
 from pacprivacy.mechanism import Data, MechanismWrapper, fixed_mechanism
 from pacprivacy.statistics.formulas import SUM
-from pacprivacy.statistics.joint_sums import LEAST_CELL, JointStatistic, JointSums, shaping_slopes
+from pacprivacy.statistics.joint_sums import (
+    LEAST_CELL,
+    JointStatistic,
+    JointSums,
+    TablePlace,
+    shaping_slopes,
+    sums_of_table,
+)
 from pacprivacy.statistics.sums import SummedStatistic
 from pacprivacy.statistics.table import StatisticRows, label_statistic
 from pacprivacy.statistics.unit_sums import COUNT_STD, Sums, UnitSums
@@ -63,7 +70,6 @@ class TableRate(SummedStatistic):
         return np.where(empty, math.nan if self.fill is None else self.fill, rate)[:, None]
 
     def jacobian(self, sums: Sums) -> npt.NDArray[np.float64]:
-        """Return the derivatives of the rate of a cell by its two sums."""
         cases, size = sums.values.T
         size = np.where(size > 0, size, 1.0)
         slopes = np.stack([1.0 / size, -cases / np.square(size)], axis=1)
@@ -135,7 +141,6 @@ class OfficialTable(JointStatistic, MechanismWrapper):
 
     @property
     def name(self) -> str:
-        """Name shown in the certificate."""
         words = [self.inner.name]
         words += [f"standardised by {name}" for name in self.standard]
         if self.compare is not None:
@@ -144,7 +149,6 @@ class OfficialTable(JointStatistic, MechanismWrapper):
 
     @property
     def public(self) -> tuple[str, ...]:
-        """Options of the statistic, and the standard population."""
         lines = [
             f"standard of {name!r}: {', '.join(f'{k} {w:g}' for k, w in weights.items())}"
             for name, weights in self.standard.items()
@@ -168,11 +172,9 @@ class OfficialTable(JointStatistic, MechanismWrapper):
         return figures.ravel()
 
     def own_deviations(self, sums: Sums) -> Vector:
-        """Return deviations by rounding, to either neighbour."""
         return np.full(len(self.value(sums)), (self.base or 0.0) / math.sqrt(6.0))
 
     def jacobian(self, sums: Sums) -> npt.NDArray[np.float64]:
-        """Return the derivatives of all figures by all sums."""
         cells = self._cells(sums)
         worked = self._worked(self.inner.value(cells), self.inner.flat_slopes(cells))
         return worked.slopes.reshape(1, -1, sums.values.size)
@@ -192,18 +194,11 @@ class OfficialTable(JointStatistic, MechanismWrapper):
         return np.vstack([slopes, cells[-part.n_cells * part.block :]])[None]
 
     def _cells(self, sums: Sums) -> Sums:
-        """Return the sums by cell."""
-        shape = (self.inner.n_cells, -1)
-        noise, block = sums.noise_std, sums.values.size // self.inner.n_cells
-        return Sums(
-            values=sums.values.reshape(shape),
-            centre=sums.centre,
-            noise_std=None if noise is None else noise.reshape(shape),
-            sizes=None if sums.sizes is None else sums.sizes.reshape(shape).max(axis=0)[:block],
-        )
+        cells = self.inner.n_cells
+        block = sums.values.size // cells
+        return sums_of_table(sums, TablePlace(cells=cells, block=block, centres=len(sums.centre)))
 
     def _worked(self, figures: Vector, slopes: Matrix | None) -> _Step:
-        """Return the figures and their derivatives after all steps."""
         shape = [len(axis) for axis in self.inner.axes]
         if slopes is None:
             slopes = np.zeros((len(figures), 0))
@@ -221,7 +216,6 @@ class OfficialTable(JointStatistic, MechanismWrapper):
         return step
 
     def finish(self, value: Any) -> Any:
-        """Put names on released figures."""
         axes = self._named_axes
         numbers = np.asarray(value, dtype=np.float64).reshape([len(axis) for axis in axes])
         if self.inner.by and len(axes[0]) == 1:
@@ -230,7 +224,6 @@ class OfficialTable(JointStatistic, MechanismWrapper):
 
     @property
     def _named_axes(self) -> list[tuple[str, ...]]:
-        """Names along the axes of the figures."""
         names = [tuple(axis) for axis in self.inner.axes]
         for place, category in enumerate(self.inner.by, start=1):
             if self.compare is not None and category == self.compare[0]:
@@ -243,7 +236,6 @@ class OfficialTable(JointStatistic, MechanismWrapper):
 
 
 def _level_weights(category: str, levels: Sequence[str], weights: Mapping[str, float]) -> Vector:
-    """Return the weights of levels, which sum to 1."""
     if set(weights) != set(levels):
         raise MechanismError(
             f"standard must have a weight for every level of {category!r}; got other levels. "

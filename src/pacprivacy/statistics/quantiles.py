@@ -47,7 +47,6 @@ class RankedSet:
 
     @classmethod
     def of(cls, values: Vector, units: Integers, *, cell: int, scale: float) -> RankedSet:
-        """Order records."""
         order = np.argsort(values, kind="stable")
         return cls(values=values[order], units=units[order], cell=cell, scale=scale)
 
@@ -79,7 +78,6 @@ class _QuantilesOfSets:
         return True
 
     def _used(self, kept: Mask) -> Iterator[Vector]:
-        """Yield the used records of every set."""
         for each in self.sets:
             used = each.values[kept[each.units]]
             yield used if len(used) else each.values
@@ -105,7 +103,6 @@ class OrderStatistics(_QuantilesOfSets, SampleValue):
 
     @property
     def one_row_each(self) -> bool:
-        """Whether no unit has two records in a set."""
         return all(len(np.unique(each.units)) == len(each.units) for each in self.sets)
 
     @property
@@ -165,7 +162,6 @@ class UnitQuantiles(_QuantilesOfSets, InfluencedValue):
 
     @property
     def tested_units(self) -> Integers:
-        """Units to test: no two of them have the same records."""
         return self.distinct
 
     @property
@@ -237,7 +233,6 @@ class _OwnRecords:
     values: Vector
 
     def quantiles(self, q: float, size: Integers, others: Vector, inside: Mask) -> Vector:
-        """Return the quantile for every unit, of so many records."""
         place = q * np.maximum(size - 1, 0)
         low = np.floor(place).astype(np.int64)
         first = self._at(low, others, inside)
@@ -420,7 +415,6 @@ class ArrayQuantiles(Mechanism, AveragedStatistic):
         return quantiles_on_samples(sets, self.probabilities, coins)
 
     def shaped(self, numbers: Vector, data: Data) -> Any:
-        """Return the numbers as NumPy does: one line a quantile, unless there is one."""
         row_shape = read_data_numbers(data.parts, self.name).shape[1:]
         by_quantile = numbers.reshape(-1, len(self.probabilities)).T
         if self.scalar:

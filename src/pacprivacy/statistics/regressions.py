@@ -49,6 +49,15 @@ class _Regression(Statistic):
 
     reference = True
 
+    def prepare(self, data: Data) -> Self:
+        """Refuse groups, for which there would be no coefficients."""
+        if self.by:
+            raise MechanismError(
+                f"a regression must have no groups; got by={list(self.by)}. Name a category "
+                "among the columns, or fit each group by itself: where=."
+            )
+        return super(_Regression, self).prepare(data)
+
     def _target(self, frame: Columns) -> Vector | None:
         assert self.target is not None
         return self._numbers(frame, self.target)
@@ -82,7 +91,6 @@ class _Regression(Statistic):
 
     @property
     def model(self) -> Mapping[str, Any]:
-        """Data that applying released coefficients to new rows needs."""
         layout = fixed_mechanism(self.layout, "layout")
         used = {column for _, column, level in layout.terms if level is not None}
         return {
@@ -101,7 +109,6 @@ class OLS(_Regression, AveragedStatistic):
     kind = "ols"
 
     def evaluate(self, parts: tuple[Any, ...], rng: np.random.Generator) -> Any:
-        """Return the coefficients of one candidate."""
         columns, weights = self._weighted_columns(self.read(parts))
         return self._fit(((columns * weights[:, None]).T @ columns)[None])[0]
 
@@ -123,7 +130,6 @@ class OLS(_Regression, AveragedStatistic):
         return np.column_stack([self._design(rows), y]), rows.weights
 
     def _products(self, rows: StatisticRows) -> Matrix:
-        """Return the weighted products of every two columns."""
         columns, weights = self._weighted_columns(rows)
         return weights[:, None] * products_of_columns(columns)
 
@@ -208,7 +214,6 @@ class MomentOLS(OLS, SumStatistic):
     """Least squares as a function of sums of products."""
 
     def prepare(self, data: Data) -> Self:
-        """Fix columns with all records, and centres and scales that are coarse."""
         if self.by or self.missing == "mean":
             raise MechanismError(
                 "a regression in a study must have no groups, and rows with gaps are left out; got "
@@ -222,7 +227,6 @@ class MomentOLS(OLS, SumStatistic):
         )
 
     def contributions(self, data: Data, units: npt.NDArray[Any] | None = None) -> UnitSums:
-        """Return the weighted products of two columns, but for the target's square."""
         products = self._products(self.read(data.parts))[:, :-1]
         return UnitSums.of_rows(
             products,
@@ -267,7 +271,6 @@ class MomentOLS(OLS, SumStatistic):
 
 
 def _equations(values: Matrix) -> tuple[Matrix, Vector]:
-    """Return the normal matrix and vector; the target's square was not summed."""
     full = symmetric_matrices(np.column_stack([values, np.zeros(1)]))[0]
     return full[:-1, :-1], full[:-1, -1]
 
@@ -304,7 +307,6 @@ class _Newton(_Regression):
         return self.descent or Descent(loss=self.loss, clip=None, errors=True)
 
     def coin_obstacle(self) -> str | None:
-        """Return why there is no descent: weights and groups are not for it."""
         if self.weights is not None or self.by:
             return "rows are weighted or grouped"
         return super(_Newton, self).coin_obstacle()
@@ -360,7 +362,6 @@ class _Newton(_Regression):
         )
 
     def _start(self, width: int, y: Vector, weights: Vector) -> Vector:
-        """Start where the columns say nothing."""
         if not len(y):
             raise MechanismError(f"{self.kind} must have rows in every candidate; got none.")
         beta = np.zeros(width)

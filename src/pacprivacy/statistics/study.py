@@ -14,6 +14,7 @@ from typing import Any, Final, Self
 
 import numpy as np
 import numpy.typing as npt
+import scipy
 
 from pacprivacy._checks import Integers, Matrix, Vector, as_told
 from pacprivacy._values import SURVEY
@@ -23,8 +24,10 @@ from pacprivacy.statistics.binned import CountQuantiles
 from pacprivacy.statistics.joint_sums import (
     JointStatistic,
     JointSums,
+    TablePlace,
     least_deviation,
     shaping_slopes,
+    sums_of_table,
 )
 from pacprivacy.statistics.official import OfficialTable
 from pacprivacy.statistics.quantiles import TableQuantiles
@@ -33,16 +36,6 @@ from pacprivacy.statistics.table import Statistic
 from pacprivacy.statistics.unit_sums import Sums, SumStatistic, UnitSums
 
 LONGEST_LIST: Final = 80  # characters of names in the name of a study
-
-
-@dataclass(frozen=True, slots=True, kw_only=True)
-class _Place:
-    """Sizes of a table: its cells, sums of a cell, centres and numbers."""
-
-    cells: int
-    block: int
-    centres: int
-    numbers: int
 
 
 @dataclass(frozen=True, slots=True, eq=False)
@@ -87,7 +80,7 @@ class Study(JointStatistic):
     strata: str | None = None
     cluster: str | None = None
     suppress: float | None = None
-    places: tuple[_Place, ...] = field(default=(), repr=False)
+    places: tuple[TablePlace, ...] = field(default=(), repr=False)
 
     def __post_init__(self) -> None:
         named: Any = self.statistics
@@ -123,18 +116,15 @@ class Study(JointStatistic):
 
     @property
     def name(self) -> str:
-        """Name shown in the certificate."""
         names = ", ".join(self.tables)
         return f"study of {names if len(names) <= LONGEST_LIST else f'{len(self.tables)} tables'}"
 
     @property
     def tables(self) -> dict[str, Any]:
-        """The statistics by name."""
         return dict(self.statistics)
 
     @property
     def public(self) -> tuple[str, ...]:
-        """Statistics, their options, and the weights of their errors."""
         lines = [f"table {name!r}: {each.name}" for name, each in self.tables.items()]
         lines += [line for each in self.tables.values() for line in each.public]
         lines += [
@@ -151,38 +141,36 @@ class Study(JointStatistic):
 
     @property
     def published(self) -> tuple[str, ...]:
-        """Facts that the tables publish exactly."""
         lines = [line for each in self.tables.values() for line in each.published]
         return tuple(dict.fromkeys((*lines, "how noise is shared out among tables")))
 
     @property
     def model(self) -> dict[str, Any]:
-        """Names of the tables, and the limit of suppression."""
         return {"kind": "study", "tables": list(self.tables), "suppress": self.suppress}
 
     def prepare(self, data: Data) -> Self:
-        """Fix all statistics, and the places of their numbers, with all records."""
         prepared = {name: each.prepare(data) for name, each in self.tables.items()}
-        places = []
+        places: list[TablePlace] = []
+        start = first_centre = 0
         for each in prepared.values():
             sums = each.contributions(data)
-            places.append(
-                _Place(
-                    cells=sums.n_cells,
-                    block=sums.block,
-                    centres=len(sums.centre),
-                    numbers=len(each.value(sums.total())),
-                )
+            place = TablePlace(
+                cells=sums.n_cells,
+                block=sums.block,
+                centres=len(sums.centre),
+                numbers=len(each.value(sums.total())),
+                start=start,
+                first_centre=first_centre,
             )
+            start, first_centre = start + place.cells * place.block, first_centre + place.centres
+            places.append(place)
         return replace(self, statistics=prepared, places=tuple(places))
 
     def coin_obstacle(self) -> str | None:
-        """Return why there are no coins: some table fills gaps by means."""
         obstacles = (each.coin_obstacle() for each in self.tables.values())
         return next((obstacle for obstacle in obstacles if obstacle is not None), None)
 
     def contributions(self, data: Data, units: npt.NDArray[Any] | None = None) -> JointSums:
-        """Return the contributions of every unit to all statistics."""
         return JointSums.of(tuple(each.contributions(data, units) for each in self.tables.values()))
 
     def output_slopes(self, contributions: UnitSums) -> npt.NDArray[np.float64]:
@@ -203,58 +191,29 @@ class Study(JointStatistic):
             start = stop
         return np.vstack([*rows, np.zeros((1, contributions.block))])[None]
 
-    def _split(self, sums: Sums) -> Iterator[Sums]:
-        """Yield the sums of every table, in its cells."""
-        line, noise, centre = sums.values[0], sums.noise_std, sums.centre
-        for place in self.places:
-            width, shape = place.cells * place.block, (place.cells, place.block)
-            sizes = None
-            if sums.sizes is not None:  # of a block, the largest of all cells
-                sizes = sums.sizes[:width].reshape(shape).max(axis=0)
-                sums = replace(sums, sizes=sums.sizes[width:])
-            yield Sums(
-                values=line[:width].reshape(shape),
-                centre=centre[: place.centres],
-                noise_std=None if noise is None else noise[0, :width].reshape(shape),
-                sizes=sizes,
-            )
-            line, centre = line[width:], centre[place.centres :]
-            noise = None if noise is None else noise[:, width:]
+    def _split(self, sums: Sums) -> Iterator[tuple[Any, Sums]]:
+        for each, place in zip(self.tables.values(), self.places, strict=True):
+            yield each, sums_of_table(sums, place)
 
     def value(self, sums: Sums, keep: float = 1.0) -> Vector:
-        """Return the numbers of all statistics, one after the other."""
-        parts = zip(self.tables.values(), self._split(sums), strict=True)
-        return np.concatenate([each.value(part, keep) for each, part in parts])
+        return np.concatenate([each.value(part, keep) for each, part in self._split(sums)])
 
     def own_deviations(self, sums: Sums) -> Vector:
-        """Return deviations by rounding and grids, of all statistics."""
-        parts = zip(self.tables.values(), self._split(sums), strict=True)
-        return np.concatenate([each.own_deviations(part) for each, part in parts])
+        return np.concatenate([each.own_deviations(part) for each, part in self._split(sums)])
 
     def jacobian(self, sums: Sums) -> npt.NDArray[np.float64]:
-        """Return the derivatives of all numbers by all sums."""
-        blocks = [
-            each.flat_slopes(part)
-            for each, part in zip(self.tables.values(), self._split(sums), strict=True)
-        ]
-        slopes = np.zeros((sum(len(b) for b in blocks), sum(b.shape[1] for b in blocks)))
-        row = column = 0
-        for block in blocks:
-            slopes[row : row + len(block), column : column + block.shape[1]] = block
-            row, column = row + len(block), column + block.shape[1]
-        return slopes[None]
+        blocks = [each.flat_slopes(part) for each, part in self._split(sums)]
+        return np.asarray(scipy.linalg.block_diag(*blocks))[None]
 
     def design_spread(
         self, moved: Callable[[], Matrix], data: Data, units: npt.NDArray[Any] | None
     ) -> tuple[Vector, int] | None:
-        """Return deviations by the design of the survey, of all records."""
         if self.strata is None and self.cluster is None:
             return None
         design = _SurveyDesign.read(data, units, strata=self.strata, cluster=self.cluster)
         return np.sqrt(design.variances(moved())), design.freedom
 
     def finish(self, value: Any) -> dict[str, Any]:
-        """Return the tables by name, with the names of their numbers."""
         tables, start = {}, 0
         numbers = np.asarray(value, dtype=np.float64)
         for (name, each), place in zip(self.tables.items(), self.places, strict=True):
@@ -275,12 +234,10 @@ def as_sums(statistic: Any) -> Any:
 
 
 def _fields(statistic: Statistic) -> dict[str, Any]:
-    """Return the options of every statistic."""
     return {each.name: getattr(statistic, each.name) for each in fields(Statistic)}
 
 
 def with_weights(statistic: Any, weights: str | None) -> Any:
-    """Return a statistic with weights, unless it has its own."""
     if weights is None:
         return statistic
     if isinstance(statistic, OfficialTable):
@@ -333,11 +290,9 @@ class _SurveyDesign:
 
     @property
     def freedom(self) -> int:
-        """Degrees of freedom of the variances: clusters less strata."""
         return len(self.strata) - len(np.unique(self.strata))
 
     def variances(self, moved: Matrix) -> Vector:
-        """Return the variance of every estimate, given the change of it by every unit."""
         sizes = np.bincount(self.strata)
         variances = np.empty(moved.shape[1])
         for output, changes in enumerate(moved.T):

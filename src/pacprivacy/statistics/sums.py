@@ -44,7 +44,6 @@ class SummedStatistic(Statistic, SumStatistic):
         return rows.X
 
     def contributions(self, data: Data, units: npt.NDArray[Any] | None = None) -> UnitSums:
-        """Return the contribution of every unit to the sums of every group."""
         rows, layout = self.read(data.parts), fixed_mechanism(self.layout, "layout")
         X = self._summed(rows)
         centre = np.zeros(X.shape[1])
@@ -64,15 +63,12 @@ class SummedStatistic(Statistic, SumStatistic):
         )
 
     def value(self, sums: Sums, keep: float = 1.0) -> Vector:
-        """Return the numbers in the order in which they are released."""
         return self.arrange(self._of_cells(sums, keep))
 
     def arrange(self, per_cell: Matrix) -> Vector:
-        """Return figures of every cell by column, then by cell."""
         return per_cell.T.ravel()
 
     def cell_values(self, sums: Sums) -> Matrix:
-        """Return the outputs of every cell, shape (n_cells, columns)."""
         return self._of_cells(sums, 1.0)
 
     def _of_cells(self, sums: Sums, keep: float) -> Matrix:
@@ -89,7 +85,6 @@ class SummedStatistic(Statistic, SumStatistic):
         return None
 
     def declare(self, rows_per_unit: int) -> tuple[Self, Declaration]:
-        """Return the statistic with centres from declared ranges alone, and the declaration."""
         layout = fixed_mechanism(self.layout, "layout")
         self._check_declared(layout)
         layout = self._declared_layout(layout)
@@ -142,7 +137,6 @@ class SummedStatistic(Statistic, SumStatistic):
         )
 
     def _check_declared(self, layout: StatisticLayout) -> None:
-        """Refuse whatever would have to be read off the records."""
         if layout.measured:
             raise self._undeclared(layout.measured[0])
         numbers = [name for _, name, level in layout.terms if level is None]
@@ -197,11 +191,9 @@ class SummedStatistic(Statistic, SumStatistic):
         return low, high
 
     def jacobian(self, sums: Sums) -> npt.NDArray[np.float64]:
-        """Return the derivatives of the outputs of a cell by its sums."""
         return slopes_of_block(self.formula, sums, len(self._labels))
 
     def _output_scales(self, deviations: Vector) -> Vector:
-        """Return the units in which errors of columns are compared."""
         return deviations
 
 

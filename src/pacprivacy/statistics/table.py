@@ -55,7 +55,6 @@ class StatisticRows:
     y: Vector | None = None
 
     def take(self, rows: npt.NDArray[Any]) -> StatisticRows:
-        """Return some of the rows."""
         y = None if self.y is None else self.y[rows]
         return StatisticRows(
             weights=self.weights[rows], X=self.X[rows], cells=self.cells[rows], y=y
@@ -78,7 +77,6 @@ class StatisticLayout:
 
     @property
     def names(self) -> tuple[str, ...]:
-        """Names of the columns, a category's with the level."""
         return tuple(name for name, _, _ in self.terms)
 
 
@@ -151,7 +149,6 @@ class Statistic(Mechanism):
 
     @property
     def name(self) -> str:
-        """Name shown in the certificate."""
         used = self.columns or ()
         if self.layout is not None:
             used = tuple(dict.fromkeys(column for _, column, _ in self.layout.terms))
@@ -169,7 +166,6 @@ class Statistic(Mechanism):
 
     @property
     def public(self) -> tuple[str, ...]:
-        """Options that were declared."""
         said = [f"levels of {name!r}: declared by the curator" for name in sorted(self.levels)]
         said += [
             f"range of {name!r}: {low:g} to {high:g}, declared by the curator"
@@ -190,7 +186,6 @@ class Statistic(Mechanism):
         return tuple(f"levels of {name!r}: those that occur in the table" for name in measured)
 
     def coin_obstacle(self) -> str | None:
-        """Return why it is not released with coins: gaps are filled by means."""
         return FILLED_GAPS if self.missing == "mean" else None
 
     # --- reading ------------------------------------------------------------------------------
@@ -302,7 +297,6 @@ class Statistic(Mechanism):
         )
 
     def _undeclared(self, name: str) -> MechanismError:
-        """Return the refusal of a column of texts without levels, where presence is hidden."""
         if name in self.ranges:
             return MechanismError(
                 "formats of dates must be declared where presence is hidden; got none for "
@@ -327,7 +321,6 @@ class Statistic(Mechanism):
 
     @property
     def _dates(self) -> tuple[str, ...]:
-        """Columns whose dates are numbers in what is released."""
         if self.layout is None:
             return ()
         shown = [*(name for _, name, level in self.layout.terms if level is None), self.target]
@@ -358,7 +351,6 @@ class Statistic(Mechanism):
         return None
 
     def _check_kinds(self, frame: Columns, names: Sequence[str]) -> None:
-        """Refuse text that is no category, all such columns in one message."""
         ids, long, numbers = [], [], []
         for name in names:
             if name in self.levels or not self._is_category(frame, name):
@@ -493,7 +485,6 @@ class Statistic(Mechanism):
 
     @property
     def _shape(self) -> tuple[int, ...]:
-        """One number for every column and every combination of levels."""
         return tuple(len(axis) for axis in self.axes)
 
     @property
@@ -501,7 +492,6 @@ class Statistic(Mechanism):
         return int(np.prod(self._shape[1:], dtype=np.int64))
 
     def finish(self, value: Any) -> Any:
-        """Put names on released numbers."""
         axes = [*self.axes, self._per_cell or ("",)]
         numbers = np.asarray(value, dtype=np.float64).reshape([len(axis) for axis in axes])
         if len(self._per_cell) < 2:

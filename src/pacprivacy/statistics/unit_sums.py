@@ -29,6 +29,7 @@ CENTRE_STEPS: Final = 32  # of the power of two above a deviation: at most 1/16 
 DERIVATIVE_STEP: Final = 2.0**-16
 FLAT: Final = 1e-12  # a deviation below this share of the centre is rounding error
 SPARSE: Final = 4  # places for each entry: more are sorted
+Cube = npt.NDArray[np.float64]
 _NUMBERS_AT_ONCE: Final = 1 << 16  # half a megabyte, which stays in the cache
 
 
@@ -115,17 +116,14 @@ class UnitSums:
 
     @property
     def n_cells(self) -> int:
-        """Number of cells."""
         return len(self.starts) - 1
 
     @property
     def block(self) -> int:
-        """Number of sums in a cell."""
         return int(self.values.shape[1])
 
     @property
     def entries_per_cell(self) -> Integers:
-        """Number of units that add something to every cell."""
         return np.diff(self.starts)
 
     @property
@@ -147,7 +145,6 @@ class UnitSums:
 
     @property
     def entry_units(self) -> npt.NDArray[np.int64]:
-        """The unit of every entry."""
         return np.arange(len(self.values)) if self.units is None else self.units
 
     def add_by_unit(self, numbers: Vector) -> Vector:
@@ -246,7 +243,6 @@ def _distinct_places(places: Integers, n_places: int) -> tuple[Integers, Integer
 
 
 def _check_codes(name: str, codes: npt.NDArray[Any], least: int, end: int) -> None:
-    """Refuse numbers of units or cells that would be taken for others."""
     whole = codes.dtype.kind in "iu" and codes.ndim == 1
     if not whole or (len(codes) and not least <= int(codes.min()) <= int(codes.max()) < end):
         raise MechanismError(
@@ -258,7 +254,6 @@ def _check_codes(name: str, codes: npt.NDArray[Any], least: int, end: int) -> No
 def _read_codes(
     name: str, codes: npt.NDArray[Any] | None, least: int, end: int, default: Integers
 ) -> Integers:
-    """Return checked numbers of units or cells of rows."""
     if codes is None:
         return default
     codes = np.asarray(codes)
@@ -314,7 +309,6 @@ class SumStatistic(Mechanism):
         """  # noqa: D205
 
     def evaluate(self, parts: Parts, rng: np.random.Generator) -> Value:
-        """Return the value for one candidate of a pool."""
         data = Data(parts=parts, n_rows=len(parts[0]), single=len(parts) == 1)
         numbers = self.value(self.contributions(data).total())
         return self.shaped(self.check_empty(numbers[None])[0], data)
@@ -333,7 +327,6 @@ class SumStatistic(Mechanism):
         )
 
     def check_empty(self, values: Matrix) -> Matrix:
-        """Refuse candidates, one a line, in which a number has too few rows."""
         wrong = int(np.isnan(values).any(axis=0).sum())
         if wrong:
             raise MechanismError(
@@ -376,12 +369,9 @@ class SumStatistic(Mechanism):
     def flat_slopes(self, sums: Sums) -> Matrix:
         """Return the derivatives of all numbers, in the order of the value, by all sums."""
         slopes = self.jacobian(sums)
-        n_cells, n_outputs, block = slopes.shape
-        flat = np.zeros((n_cells, n_outputs, n_cells, block))
-        each = np.arange(n_cells)
-        flat[each, :, each, :] = slopes
+        n_cells, n_outputs, _ = slopes.shape
         order = self.arrange(np.arange(n_cells * n_outputs).reshape(n_cells, n_outputs))
-        return np.asarray(flat.reshape(n_cells * n_outputs, -1)[order.astype(np.int64)])
+        return flatten_slopes(slopes)[order.astype(np.int64)]
 
     def own_deviations(self, sums: Sums) -> Vector:
         """Return deviations of the numbers besides noise and sample, as by rounding."""
@@ -417,6 +407,15 @@ class SumStatistic(Mechanism):
         if contributions.scales is None:
             return slopes
         return np.asarray(slopes / contributions.scales[:, None])
+
+
+def flatten_slopes(slopes: Cube) -> Matrix:
+    """Return derivatives of the outputs of cells by their own sums as those by all sums."""
+    n_cells, n_outputs, block = slopes.shape
+    flat = np.zeros((n_cells, n_outputs, n_cells, block))
+    each = np.arange(n_cells)
+    flat[each, :, each, :] = slopes
+    return flat.reshape(n_cells * n_outputs, n_cells * block)
 
 
 # --- formulas of columns -----------------------------------------------------------------------

@@ -93,7 +93,6 @@ class Reading:
         return kind == "number" or self.numbers is None or name in self.numbers
 
     def rules_of(self, name: str) -> ColumnSchema:
-        """Return the schema of a column, with the codes of gaps in all columns."""
         schema = self.columns.get(name, ColumnSchema())
         return replace(schema, missing=(*self.missing, *schema.missing))
 
@@ -121,7 +120,6 @@ class TableColumn:
 
     @property
     def is_unclear_date(self) -> bool:
-        """Whether the entries are dates in several formats."""
         return self.numbers is None and bool(self.date_formats)
 
     @property
@@ -161,7 +159,6 @@ class TableColumn:
         return np.array([*names, None], dtype=object)[places]
 
     def compared(self) -> ComparedColumn:
-        """Return the column in the form used by conditions."""
         if self.numbers is None:
             return ComparedColumn(kind="text", entries=self.labels, by_entry=self.by_entry)
         kind: Any = "date" if self.is_date else "number"
@@ -361,7 +358,6 @@ def _parse(filled: list[str], read: Callable[[list[str]], Any]) -> Vector | None
 
 
 def _number(text: str, mark: str) -> float:
-    """Return the number that one entry says with a declared decimal mark, or NaN."""
     if mark == ",":
         return _by_comma([text])[0] if _COMMA.fullmatch(text) else np.nan
     try:

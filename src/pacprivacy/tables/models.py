@@ -93,7 +93,6 @@ class Model:
     kind: str | None = None
 
     def build(self, table: Table, options: ModelOptions) -> Built:
-        """Return the mechanism and its data, as :func:`pacprivacy.privatize` takes them."""
         used = (learned_model_columns if self.learns else described_model_columns)(table, options)
         check_table_columns(table, used)
         categories = Categories.find(table, used, options, reference=self.predicts is not None)
@@ -146,7 +145,6 @@ class Model:
         used: tuple[str, ...],
         options: ModelOptions,
     ) -> dict[str, Any] | None:
-        """Return the public description by which the released value predicts."""
         if self.kind is None:
             return None
         return {
@@ -337,7 +335,6 @@ def _declared(options: ModelOptions, names: tuple[str, ...]) -> Any:
 def _summary(
     make: Callable[..., Mechanism], *takes: str, with_coins: WithCoins = "session"
 ) -> StatisticModel:
-    """Return the model of a statistic that describes columns."""
     return StatisticModel(
         statistic=lambda _, names, shared: make(names, **shared),
         described=described_model_columns,
@@ -349,7 +346,6 @@ def _summary(
 def _regression(
     make: Callable[..., Mechanism], with_coins: WithCoins = "session"
 ) -> StatisticModel:
-    """Return the model of a statistic that predicts a target."""
     return StatisticModel(
         statistic=lambda options, names, shared: make(str(options.target), names, **shared),
         described=learned_model_columns,
@@ -526,7 +522,6 @@ class ModelStudy:
         sample: Balanced | Coins | None,
         notes: tuple[str, ...] = (),
     ) -> Self:
-        """Return a model of the table of a file."""
         warned = () if unit is not None else table_identities(table)
         if warned:
             notes = (f"{identity_warning(warned)} Add --unit {quoted(warned[:1])}.", *notes)
@@ -631,7 +626,6 @@ def _strata(built: Built) -> Any:
 
 
 def _limits_of(book: ledgers.Ledger, dataset: str, principal: str | None) -> Spent:
-    """Return the tightest limits that the ledger has for a session."""
     balances = book.balance(dataset, principal or "default")
     return reduce(Spent.tightest, (balance.limits for balance in balances), Spent())
 

@@ -95,7 +95,6 @@ class Schema:
 
     @property
     def reading(self) -> Reading:
-        """How the file is read."""
         formats = {n: c.date_format for n, c in self.columns.items() if c.date_format is not None}
         return Reading(
             delimiter=self.delimiter,
@@ -110,7 +109,6 @@ class Schema:
         )
 
     def without_guessed_dates(self) -> Self:
-        """Return the schema without guessed formats of dates."""
         columns = {
             name: replace(column, type=None, date_format=None)
             if "date_format" in column.guessed
@@ -121,7 +119,6 @@ class Schema:
 
     @property
     def levels(self) -> dict[str, tuple[str, ...]]:
-        """Declared levels by column."""
         return {
             name: column.levels
             for name, column in self.columns.items()
@@ -130,7 +127,6 @@ class Schema:
 
     @property
     def categories(self) -> tuple[str, ...]:
-        """Columns whose entries are levels."""
         return tuple(n for n, column in self.columns.items() if column.type == "category")
 
     def ranges(self, names: Sequence[str] | None) -> dict[str, tuple[float, float]] | None:
@@ -313,7 +309,6 @@ def _plain(column: TableColumn, as_text: bool) -> Any:
 
 
 def _entries(record: Any, *, leave_out: str = "") -> list[str]:
-    """Return the keys of a record that have a value, one a line."""
     lines = []
     for each in fields(record):
         value = getattr(record, each.name)

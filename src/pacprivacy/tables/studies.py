@@ -111,7 +111,6 @@ class StudyFile:
 
     @classmethod
     def of(cls, content: Spec) -> StudyFile:
-        """Check the names and kinds of all options."""
         _check_options("the study", content, (*_WHOLE, *_SHARED))
         tables = content.get("tables")
         if not isinstance(tables, dict) or not all(isinstance(t, dict) for t in tables.values()):
@@ -133,7 +132,6 @@ class StudyFile:
         return cls(whole={k: v for k, v in content.items() if k != "tables"}, tables=tables)
 
     def options(self, spec: Spec, unit: str | None) -> ModelOptions:
-        """Return the options of a table, with those for all tables."""
         stated = {name: self.whole[name] for name in _SHARED if name in self.whole}
         stated |= {
             name: spec[name] for name in (*_SHARED, "weights", "target", "q") if name in spec
@@ -151,7 +149,6 @@ class StudyFile:
         return ModelOptions(unit=unit, **stated)
 
     def columns(self, unit: str | None) -> tuple[str, ...]:
-        """Return all columns that the study uses."""
         names = [self.whole.get(name) for name in ("weights", "strata", "cluster")]
         for spec in self.tables.values():
             options = self.options(spec, unit)
@@ -161,7 +158,6 @@ class StudyFile:
         return tuple(dict.fromkeys(name for name in names if name is not None))
 
     def build(self, table: Table, unit: str | None) -> Built:
-        """Return the study as a mechanism, and the columns that it needs."""
         names = self.columns(unit)
         check_table_columns(table, names)
         if (weights := self.whole.get("weights")) is not None:

@@ -418,7 +418,6 @@ def _read_excel(
 
 
 def _read_statistical(path: Path, reading: Reading) -> tuple[Names, dict[str, TableColumn]]:
-    """Read a file of SPSS, Stata or SAS, with labels of values as entries."""
     try:
         import pyreadstat
     except ImportError:
@@ -453,7 +452,6 @@ def _labelled(cell: Any, labels: Mapping[Any, str]) -> Any:
 def _understand_objects(
     names: Names, by_column: Sequence[Sequence[Any]], reading: Reading
 ) -> dict[str, TableColumn]:
-    """Return columns of numbers, dates or texts, None being a gap."""
     columns: dict[str, TableColumn] = {}
     texts: dict[str, Coded] = {}
     for name, cells in zip(names, by_column, strict=True):
@@ -486,7 +484,6 @@ def _cell_text(cell: Any, name: str, reading: Reading) -> str:
 
 
 def check_table_finite(X: npt.NDArray[np.float64], names: Sequence[str]) -> None:
-    """Refuse infinite entries; NaN is a gap and passes."""
     wrong = [names[j] for j in np.flatnonzero(np.isinf(X).any(axis=0)).tolist()]
     if wrong:
         raise DataError(

@@ -115,7 +115,6 @@ class Categories:
         return cls(levels=levels, declared=declared, reference=reference, missing=options.missing)
 
     def expand(self, table: Table, names: Sequence[str]) -> tuple[tuple[str, ...], Matrix]:
-        """Return the columns as numbers, with zeros and ones for each level of a category."""
         numbers, coded = self.terms(names), {}
         for name in (name for name in names if name in self.levels):
             levels = self.levels[name]
@@ -252,7 +251,6 @@ def _is_number_text(table: Table, name: str) -> bool:
 
 
 def date_format_advice(table: Table, name: str) -> str:
-    """Return advice about the format of the dates of a column."""
     formats = table.columns[name].date_formats
     written = " or ".join(f'--date-format "{name}={each}"' for each in formats)
     return f"Say {written}."
@@ -367,7 +365,6 @@ def categories_as_fields(
 
 
 def check_category_rows(complete: npt.NDArray[np.bool_]) -> None:
-    """Refuse columns with too few records without gaps."""
     if np.count_nonzero(complete) < MINIMUM_ROWS:
         raise DataError(
             f"the columns must have at least {MINIMUM_ROWS} records without gaps; got "

@@ -19,6 +19,8 @@ _ROUND_UP: Final = 1.0 + 2.0**-48
 _SERIES_RADIUS: Final = 0.1
 _SERIES: Final = tuple(1.0 / (k * (k - 1)) for k in range(18, 1, -1))  # the next is below 2^-67
 _LARGE_RATIO: Final = 1e6
+_ROUND_UP_NOISE: Final = 1.0 + 1e-12
+_MAX_NEWTON_STEPS: Final = 60
 
 
 @overload
@@ -350,23 +352,34 @@ def _require_gamma(gamma: float) -> None:
 
 
 def water_filled_noise(variances: Vector, mi_nats: float) -> Vector:
-    """Return the noise of least sum within ``log_det_bound``; the largest variance is 1."""
+    """Return the noise of least sum within ``log_det_bound``, for positive variances.
 
-    def excess(log_level: float) -> float:
-        return log_det_bound(variances, _filled(variances, math.exp(log_level))) - mi_nats
+    Newton's method finds the water level, from the side of more noise.
+    """
+    if len(variances) == 1:
+        single: Vector = variances * _ROUND_UP_NOISE / math.expm1(2.0 * mi_nats)
+        return single
+    level = float(np.sqrt(variances).sum()) ** 2 / (2.0 * mi_nats**2)
+    for _ in range(_MAX_NEWTON_STEPS):
+        bound, slope = _bound_at_level(variances, level)
+        move = math.log(bound / mi_nats) * bound / slope
+        level *= math.exp(max(-30.0, min(30.0, move)))
+        if abs(move) < 1e-12:
+            break
+    step = 1e-12
+    while _bound_at_level(variances, level)[0] > mi_nats:
+        level *= 1 + step
+        step *= 2
+    x = variances / level
+    noise_var: Vector = variances / (x + np.sqrt(x * (x + 2.0))) * _ROUND_UP_NOISE
+    return noise_var
 
-    low, high = -1.0, 1.0
-    while excess(low) < 0:
-        low -= 2.0
-    while excess(high) > 0:
-        high += 2.0
-    return _filled(variances, math.exp(falling_root(excess, low, high)))
 
-
-def _filled(variances: Vector, level: float) -> Vector:
-    """Return the stationary noise at water level ``level``, in the form that does not cancel."""
-    filled: Vector = level * variances / (variances + np.sqrt(variances**2 + 2 * level * variances))
-    return filled
+def _bound_at_level(variances: Vector, level: float) -> tuple[float, float]:
+    """Return the bound, and minus its derivative in the logarithm of the level."""
+    x = variances / level
+    root = np.sqrt(x * (x + 2.0))
+    return 0.5 * float(np.log1p(x + root).sum()), 0.5 * float((x / root).sum())
 
 
 def falling_root(excess: Callable[[float], float], low: float, high: float) -> float:

@@ -13,23 +13,17 @@ from pacprivacy._random import SimulatedSource
 from pacprivacy.dp.accuracy_first import (
     CovNR,
     InteractiveAboveThreshold,
+    LogisticProblem,
     NoiseReduction,
     OutputNR,
     SearchCandidates,
     doubling_levels,
     geometric_levels,
-    logistic_problem_epsilon,
-    logistic_problem_radius,
-    logistic_problem_sensitivity,
     plan_threshold,
-    ridge_optimum_sensitivity,
-    ridge_problem_epsilon,
-    ridge_problem_radius,
     search_by_doubling,
     search_by_doubling_loss,
     search_by_reduction,
     search_by_theory,
-    shrink_problem_rows,
     solve_trust_region,
 )
 from pacprivacy.dp.noise_reduction import (
@@ -37,6 +31,7 @@ from pacprivacy.dp.noise_reduction import (
     level_lattice_units,
     threshold_wrong_yes,
 )
+from pacprivacy.dp.records import shrink_rows
 from pacprivacy.errors import BudgetError, BudgetExceededError, DataError, MechanismError
 
 RNG = np.random.default_rng(0)
@@ -230,7 +225,7 @@ def test_ridge_sums_and_risk_move_as_far_as_promised() -> None:
             change = np.abs(part.values - moved.values).sum()
             worst = max(worst, change / part.sensitivity)
         models = rng.normal(size=(50, 4))
-        models *= ridge_problem_radius(0.05) / np.linalg.norm(models, axis=1, keepdims=True)
+        models *= problem.radius / np.linalg.norm(models, axis=1, keepdims=True)
         gap = np.abs(problem.excess_risk(models) - neighbour.excess_risk(models)).max()
         assert gap <= problem.excess_sensitivity
     assert 0.5 < worst <= 1.0
@@ -242,12 +237,11 @@ def test_ridge_sums_and_risk_move_as_far_as_promised() -> None:
 def test_rows_are_never_longer_than_one(norm: int) -> None:
     rng = np.random.default_rng(9)
     rows = rng.laplace(size=(200, 5)) * 10.0 ** rng.integers(-5, 300, size=(200, 1))
-    shrunk = shrink_problem_rows(np.vstack([rows, np.full((1, 5), 1.7e308)]), 2.5, norm=norm)
+    shrunk = shrink_rows(np.vstack([rows, np.full((1, 5), 1.7e308)]), 2.5, order=norm) / 2.5
     exact = [[Fraction(x) for x in row] for row in shrunk]
     for row in exact:
         assert (sum(map(abs, row)) if norm == 1 else sum(x * x for x in row)) <= 1
-    assert shrunk[-1].tolist() == [0.0] * 5
-    assert np.linalg.norm(shrunk[:-1], ord=norm, axis=1).max() == pytest.approx(1.0)
+    assert np.linalg.norm(shrunk, ord=norm, axis=1).max() == pytest.approx(1.0)
 
 
 @pytest.mark.claim("AF-8")
@@ -258,7 +252,7 @@ def test_no_ridge_solution_leaves_its_ball(seed: int, penalty: float) -> None:
     problem = CovNR(alpha=1.0, penalty=penalty, x_bound=1.0, y_bound=1.0).prepare(
         rows, np.sign(rng.normal(size=6))
     )
-    assert np.linalg.norm(problem.best) <= ridge_problem_radius(penalty)
+    assert np.linalg.norm(problem.best) <= problem.radius == 0.5 / math.sqrt(penalty)
 
 
 @pytest.mark.claim("AF-9")
@@ -274,17 +268,19 @@ def test_the_logistic_optimum_moves_as_far_as_promised() -> None:
         moved = problem.best - neighbour.best
         assert np.linalg.norm(moved) <= 2 / (30 * 0.05) * (1 + 2e-6)
         change = np.abs(moved).sum()
-        assert change <= logistic_problem_sensitivity(30, 3, 0.05) <= problem.parts[0].sensitivity
+        assert change <= 2 * math.sqrt(3) / (30 * 0.05) <= problem.parts[0].sensitivity
         models = rng.normal(size=(50, 3))
-        models *= logistic_problem_radius(0.05) / np.linalg.norm(models, axis=1, keepdims=True)
+        models *= problem.radius / np.linalg.norm(models, axis=1, keepdims=True)
         gap = np.abs(problem.excess_risk(models) - neighbour.excess_risk(models)).max()
-        assert gap <= problem.excess_sensitivity == 2 * logistic_problem_radius(0.05) / 30
+        assert gap <= problem.excess_sensitivity == 2 * problem.radius / 30
+        assert problem.radius == pytest.approx(math.sqrt(0.27846455 / 0.05))
 
 
 @pytest.mark.claim("AF-9")
 def test_the_theorem_counts_the_penalty_too() -> None:
     """With n = 1000, p = 10, λ = .02, α = 1 the first term alone says 1.4142."""
-    found = logistic_problem_epsilon(1.0, n_records=1000, n_features=10, penalty=0.02)
+    blank = LogisticProblem(np.zeros((1000, 10)), np.ones(1000), penalty=0.02, x_bound=1.0)
+    found = blank.theory_epsilon(1.0)
     assert found == pytest.approx((2**0.5 + 2.08**0.5) / 2, rel=1e-9)
     reach = 10 / (1000 * 0.02)
     excess = 2 * 2**0.5 * reach / found + 4 * 0.02 * reach**2 / found**2
@@ -306,7 +302,8 @@ def test_the_ridge_optimum_moves_as_far_as_promised() -> None:
         neighbour = RIDGE_OPTIMUM.prepare(other, moved)
         largest = max(largest, float(np.abs(problem.best - neighbour.best).sum()))
         assert np.linalg.norm(neighbour.best) <= neighbour.radius
-    bound = ridge_optimum_sensitivity(12, 3, 0.05)
+    bound = (0.5 / math.sqrt(0.05) + 2) * math.sqrt(3) / (12 * 0.05)
+    assert bound == pytest.approx(problem.reach)
     assert 0.05 * bound < largest <= bound <= problem.parts[0].sensitivity
 
 
@@ -335,7 +332,7 @@ def test_the_logistic_optimum_is_one_and_within_its_ball() -> None:
 
     found = optimize.minimize(risk, np.zeros(3), method="Nelder-Mead", tol=1e-12)
     assert problem.best == pytest.approx(found.x, abs=1e-4)
-    assert np.linalg.norm(problem.best) <= logistic_problem_radius(0.05)
+    assert np.linalg.norm(problem.best) <= problem.radius
     # One feature, all labels right, λ such that the margin is that of the maximum: nearly tight.
     tight = OutputNR(alpha=1.0, penalty=0.27846455 / 1.27846454**2, x_bound=1.0).prepare(
         np.ones((3, 1)), np.ones(3)
@@ -345,7 +342,7 @@ def test_the_logistic_optimum_is_one_and_within_its_ball() -> None:
 
 def test_a_long_model_is_rescaled_and_a_short_one_is_not() -> None:
     problem = LOGISTIC.prepare(X, LABELS)
-    radius = logistic_problem_radius(0.05)
+    radius = problem.radius
     long, short = np.array([10 * radius, 0.0, 0.0]), np.array([0.5 * radius, 0.0, 0.0])
     assert np.linalg.norm(problem.model((long,))) == pytest.approx(radius)
     assert problem.model((short,)) is short
@@ -419,13 +416,7 @@ def test_theory_is_ordinary_differential_privacy() -> None:
 @pytest.mark.claim("AF-8")
 def test_what_the_theorem_demands_suffices() -> None:
     problem = RIDGE.prepare(X, Y)
-    epsilon, sure = (
-        ridge_problem_epsilon(
-            0.01, n_records=4000, n_features=3, radius=ridge_problem_radius(0.05), gamma=g
-        )
-        for g in (None, 0.25)
-    )
-    assert sure == pytest.approx(2 * epsilon)
+    epsilon = problem.theory_epsilon(0.01)
     source = SimulatedSource(8)
     models = [search_by_theory(problem, epsilon=epsilon, source=source).model for _ in range(40)]
     assert problem.excess_risk(np.array(models)).mean() < 0.01
@@ -460,7 +451,7 @@ def test_coefficients_are_in_the_units_of_the_data() -> None:
     rng = np.random.default_rng(7)
     rows = rng.uniform(-4, 4, size=(200_000, 2))
     problem = method.prepare(rows, rows @ [0.5, -0.25])
-    assert problem.coefficients(problem.best) == pytest.approx([0.5, -0.25], rel=0.05)
+    assert problem.best * problem.unit == pytest.approx([0.5, -0.25], rel=0.05)
 
 
 @pytest.mark.parametrize(

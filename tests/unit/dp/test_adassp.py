@@ -12,7 +12,7 @@ from pacprivacy.dp import DPRelease, adassp
 from pacprivacy.dp.linear_models import (
     regression_sensitivities,
 )
-from pacprivacy.dp.records import LARGEST_ENTRY, clip_regression, regression_sums
+from pacprivacy.dp.records import ROW_BITS, WholeRows, regression_sums
 from pacprivacy.errors import BudgetError, DataError
 from pacprivacy.theory import gaussian_delta, gaussian_parameter
 
@@ -61,14 +61,8 @@ def test_no_record_moves_a_statistic_further_than_stated(neighbours: str) -> Non
     worst = np.zeros(3)
 
     def statistics(X: np.ndarray, y: np.ndarray) -> list[np.ndarray]:
-        whole, target = clip_regression(X, y, x_bound, y_bound)
-        gram, products = regression_sums(whole, target)
-        gram = gram * (x_bound / LARGEST_ENTRY) ** 2
-        return [
-            np.linalg.eigvalsh(gram)[:1],
-            gram[upper],
-            products * x_bound * y_bound / LARGEST_ENTRY**2,
-        ]
+        gram, products = regression_sums(X, y, x_bound, y_bound)
+        return [np.linalg.eigvalsh(gram)[:1], gram[upper], products]
 
     for _ in range(400):
         X = generator.normal(size=(6, 3)) * np.exp(generator.normal(0, 3))
@@ -117,15 +111,17 @@ def test_clipping_keeps_the_bounds_and_sums_are_exact() -> None:
     generator = np.random.default_rng(2)
     X = generator.normal(size=(5000, 2)) * np.exp(generator.normal(size=(5000, 1)))
     y = generator.normal(size=5000) * 4
-    whole, target = clip_regression(X, y, 1.3, 2.1)
-    assert (np.sqrt((whole**2).sum(axis=1)) <= LARGEST_ENTRY).all()
-    assert np.abs(target).max() <= LARGEST_ENTRY
-    inside = np.linalg.norm(X, axis=1) < 1.3
-    np.testing.assert_allclose(whole[inside] * 1.3 / LARGEST_ENTRY, X[inside], atol=2e-6)
-    gram, products = regression_sums(whole, target)
-    rows = [[Fraction(int(v)) for v in row] for row in whole]
-    assert gram[0, 1] == float(sum(row[0] * row[1] for row in rows))
-    assert products[1] == float(sum(row[1] * int(t) for row, t in zip(rows, target, strict=True)))
+    whole = WholeRows(X, 1.25).whole
+    largest = 1 << ROW_BITS
+    assert (np.sqrt((whole**2).sum(axis=1)) <= largest).all()
+    inside = np.linalg.norm(X, axis=1) < 1.25
+    np.testing.assert_allclose(whole[inside] * 1.25 / largest, X[inside], atol=2e-6)
+    target = np.trunc(np.clip(y / 2.0, -1, 1) * largest)
+    gram, products = regression_sums(X, y, 1.25, 2.0)
+    rows = [[Fraction(int(v), largest) for v in row] for row in whole]
+    assert gram[0, 1] == pytest.approx(float(sum(r[0] * r[1] for r in rows)) * 1.25**2, rel=1e-15)
+    exact = sum(r[1] * Fraction(int(t), largest) for r, t in zip(rows, target, strict=True))
+    assert products[1] == pytest.approx(float(exact) * 2.5, rel=1e-15)
 
 
 def test_penalty_is_that_of_the_paper() -> None:

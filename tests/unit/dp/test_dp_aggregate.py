@@ -17,7 +17,6 @@ from pacprivacy.dp.aggregate import (
     MedianAggregator,
     count_pate_votes,
     draw_aggregate_blocks,
-    draw_aggregate_seeds,
     label_by_votes,
     map_aggregate_blocks,
     subsample_aggregate,
@@ -32,7 +31,7 @@ from pacprivacy.theory import gaussian_parameter
 @pytest.mark.claim("DP-14")
 @pytest.mark.parametrize("neighbours", ["add_remove", "replace"])
 def test_blocks_are_disjoint_and_cover_all_records(neighbours: str) -> None:
-    blocks = draw_aggregate_blocks(1003, 10, neighbours=neighbours, source=dp_noise_source(0))  # type: ignore[arg-type]
+    blocks, _ = draw_aggregate_blocks(1003, 10, neighbours=neighbours, source=dp_noise_source(0))  # type: ignore[arg-type]
     assert np.array_equal(np.sort(np.concatenate(blocks)), np.arange(1003))
     sizes = [len(block) for block in blocks]
     if neighbours == "replace":
@@ -40,7 +39,7 @@ def test_blocks_are_disjoint_and_cover_all_records(neighbours: str) -> None:
     else:
         assert stats.chisquare(sizes).pvalue > 1e-6
         assert max(sizes) - min(sizes) > 1
-    again = draw_aggregate_blocks(1003, 10, neighbours=neighbours, source=dp_noise_source(1))  # type: ignore[arg-type]
+    again, _ = draw_aggregate_blocks(1003, 10, neighbours=neighbours, source=dp_noise_source(1))  # type: ignore[arg-type]
     assert not np.array_equal(blocks[0], again[0])
 
 
@@ -60,12 +59,8 @@ def test_too_few_records_are_refused() -> None:
     for n, k in ((9, 5), (0, 2)):
         with pytest.raises(DataError, match="n_blocks must leave 2 or more"):
             draw_aggregate_blocks(n, k, neighbours="replace", source=dp_noise_source(0))
-    for draw in (
-        lambda k: draw_aggregate_blocks(100, k, neighbours="add_remove", source=dp_noise_source(0)),
-        lambda k: draw_aggregate_seeds(k, dp_noise_source(0)),
-    ):
-        with pytest.raises(DataError, match="n_blocks must be at least 2"):
-            draw(1)
+    with pytest.raises(DataError, match="n_blocks must be at least 2"):
+        draw_aggregate_blocks(100, 1, neighbours="add_remove", source=dp_noise_source(0))
     with pytest.raises(DataError, match="Use fewer blocks"):
         subsample_aggregate(
             np.mean, (np.arange(30.0),), n_blocks=20, size=1, epsilon=1.0,

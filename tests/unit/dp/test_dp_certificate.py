@@ -105,11 +105,31 @@ def test_bad_fields_are_refused(changes: dict[str, object], error: type[Exceptio
         certificate(**changes)
 
 
-def test_a_truncated_certificate_is_refused() -> None:
+@pytest.mark.parametrize(
+    "forged",
+    [
+        {"notes": None},
+        {"notes": "text"},
+        {"assumptions": [1]},
+        {"accounting": 5},
+        {"noise": {"std": "small"}},
+        {"mechanism": 7},
+        {"events": "none"},
+        {"epsilon": "1"},
+        {"epsilon": True},
+        {"delta": None},
+        {"neighbours": "friends"},
+        {"simulation": 0},
+        {"promise": "everything"},
+    ],
+)
+def test_a_forged_file_is_refused(forged: dict[str, object]) -> None:
     plain = certificate().to_public_dict()
     del plain["notes"]
     with pytest.raises(CertificateError, match="all its fields"):
         DPCertificate.from_dict(plain)
+    with pytest.raises(CertificateError, match="all its fields"):
+        DPCertificate.from_dict(certificate().to_public_dict() | forged)
 
 
 def test_dp_is_imported_without_its_heavy_companions() -> None:

@@ -134,7 +134,7 @@ def test_bad_input_is_refused_before_anything_is_drawn(monkeypatch: pytest.Monke
     for kind, bad, error, match in (
         (DPSGDClassifier, {"epsilon": 0.0}, BudgetError, "epsilon must be"),
         (DPSGDClassifier, {"delta": 1.5}, BudgetError, "delta must be between 0 and 1"),
-        (DPSGDClassifier, {"x_bound": None}, BudgetError, "x_bound must be given"),
+        (DPSGDClassifier, {"x_bound": None}, BudgetError, "x_bound must be a positive"),
         (DPSGDClassifier, {"x_bound": -1.0}, BudgetError, "x_bound must be a positive"),
         (DPSGDClassifier, {"classes": None}, BudgetError, "classes must be declared"),
         (DPSGDClassifier, {"classes": "guess"}, BudgetError, "classes must be a sequence"),

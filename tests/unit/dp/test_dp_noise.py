@@ -128,10 +128,10 @@ def test_one_row_moves_the_sum_by_at_most_the_bound(norm: str) -> None:
 
 @pytest.mark.claim("DP-3")
 def test_sums_of_many_rows_are_exact_and_held(monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr("pacprivacy.dp.records.EXACT_ROWS", 7)
+    monkeypatch.setattr("pacprivacy.dp.records.CHUNK_ROWS", 7)
     rows = np.random.default_rng(1).normal(size=(100, 2))
     chunked = sum_clipped(rows, clip_norm=2.0)
-    monkeypatch.setattr("pacprivacy.dp.records.EXACT_ROWS", 1 << 20)
+    monkeypatch.setattr("pacprivacy.dp.records.CHUNK_ROWS", 1 << 12)
     assert np.array_equal(chunked, sum_clipped(rows, clip_norm=2.0))
     monkeypatch.setattr("pacprivacy.dp.records.LARGEST_SUM", 1 << 30)  # instead of 2^53
     assert sum_clipped(np.full((100, 1), 1.0), clip_norm=1.0)[0] == 4.0

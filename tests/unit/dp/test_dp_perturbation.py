@@ -260,6 +260,7 @@ def test_laplace_entries_make_objective_perturbation_pure(neighbours: Any) -> No
 
 @pytest.mark.claim("DP-12")
 def test_the_curvature_condition_is_checked() -> None:
+    assert least_penalty(900.0, x_bound=2.0) < 1e-300  # without an overflow
     least = least_penalty(1.0, x_bound=2.0)
     assert least == pytest.approx(1.0 / math.expm1(0.98))
     with pytest.raises(BudgetError, match=r"penalty must be above 0.6.* one record adds curvature"):

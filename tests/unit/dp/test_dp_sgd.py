@@ -32,7 +32,7 @@ from pacprivacy.dp import (
     dp_sgd,
 )
 from pacprivacy.dp.descent import DPDescentNoise, dp_descent_rate, run_dp_descent
-from pacprivacy.dp.records import SUM_BITS, ExactTotal, add_gradients_to_total, clip_to_whole_rows
+from pacprivacy.dp.records import SUM_BITS, ExactTotal, WholeRows
 from pacprivacy.dp.sgd import LinearSGDSums
 from pacprivacy.errors import BudgetError, DataError, MechanismError
 from pacprivacy.theory import gaussian_delta
@@ -73,7 +73,7 @@ def values(loss: Any, scores: np.ndarray, target: np.ndarray) -> np.ndarray:
 def whole_gradients(gradients: np.ndarray, norm: float) -> np.ndarray:
     """Sum of clipped gradients, in whole multiples of 2^-40 of the norm."""
     total = ExactTotal((gradients.shape[1],))
-    add_gradients_to_total(total, gradients, norm)
+    total.add_rows(gradients, norm, norm * 2.0**-SUM_BITS)
     return total.held()
 
 
@@ -104,7 +104,7 @@ def test_sums_are_those_of_clipped_gradients(loss: Any) -> None:
     generator = np.random.default_rng(1)
     X = generator.normal(size=(200, 4))
     y = targets(loss, 200, generator)
-    rows, target = clip_to_whole_rows(X, 2.0), loss.encode(y, 200)
+    rows, target = WholeRows(X, 2.0), loss.encode(y, 200)
     weights = generator.normal(size=(loss.n_scores, 4))
     clipped = clip(X, 2.0)
     slopes = loss.slopes(clipped @ weights.T, target)
@@ -123,7 +123,7 @@ def test_no_record_adds_more_than_the_norm_whatever_else_is_there(loss: Any) -> 
     generator = np.random.default_rng(2)
     X = generator.normal(size=(300, 7)) * np.exp(generator.normal(0, 4, size=(300, 1)))
     y = targets(loss, 300, generator)
-    sums = LinearSGDSums(clip_to_whole_rows(X, 1.0), loss.encode(y, 300), loss, clip_norm=0.05)
+    sums = LinearSGDSums(WholeRows(X, 1.0), loss.encode(y, 300), loss, clip_norm=0.05)
     weights = generator.normal(size=7 * loss.n_scores) * 3
     alone = np.array([sums.whole_sum(weights, np.array([i])) for i in range(300)])
     lengths = [length(row) for row in alone]
@@ -171,16 +171,14 @@ def test_totals_are_exact_for_any_number_and_held(monkeypatch: pytest.MonkeyPatc
     total, exact = ExactTotal((2,)), [0, 0]
     for _ in range(50):
         part = generator.integers(-(2**52), 2**52, size=2)
-        total.expect(3000)
-        total.add(part.astype(np.float64))
+        total.add(part.astype(np.float64), 3000)
         exact = [a + int(b) for a, b in zip(exact, part, strict=True)]
     assert total.held().tolist() == exact
     assert total.rounded().tolist() == [float(a) for a in exact]
     for sign in (1, -1):
         large = ExactTotal((1,))
         for _ in range(3000):  # beyond 2^63
-            large.expect(4096)
-            large.add(np.array([sign * 2.0**52]))
+            large.add(np.array([sign * 2.0**52]), 4096)
         assert large.held()[0] == (2**62 - 1 if sign > 0 else -(2**62))
         assert large.rounded()[0] == sign * 3000 * 2.0**52
 
@@ -269,6 +267,13 @@ def test_full_batches_follow_the_exact_gaussian_curve(neighbours: Any) -> None:
     assert gaussian_delta(0.8, 5 * reach / noise) <= 1e-6
     again = dp_descent_epsilon(batch, 10, n_steps=25, noise=noise, delta=1e-6)
     assert again == pytest.approx(0.8, rel=1e-8)
+
+
+@pytest.mark.claim("G-2")
+def test_a_large_delta_does_not_search_for_ever() -> None:
+    """Three batches of a sixth leave a record out with probability .58: δ = .5 needs no noise."""
+    batch = PoissonBatch(size=10, n_public=60)
+    assert 0 < dp_descent_noise(batch, 60, n_steps=3, epsilon=5.0, delta=0.5) <= 1 / 4
 
 
 @pytest.mark.claim("G-2")
@@ -543,7 +548,7 @@ def test_momentum_and_adam_see_released_gradients_only(
     steps = Steps(n_steps=5, learning_rate=0.1, clip_norm=2.0, momentum=0.8, squares=squares)
     batch = FullBatch(n_public=4)
     sums = LinearSGDSums(
-        clip_to_whole_rows(np.ones((4, 2)), 2.0),
+        WholeRows(np.ones((4, 2)), 2.0),
         np.ones(4),
         Logistic(classes=(0, 1)),
         clip_norm=2.0,

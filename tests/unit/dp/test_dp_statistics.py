@@ -8,7 +8,7 @@ import numpy as np
 import pytest
 
 from pacprivacy.dp import STATISTICS, release_dp_statistic, verify_dp
-from pacprivacy.dp.statistics import _read, _totals
+from pacprivacy.dp.statistics import _read
 from pacprivacy.errors import BudgetError, DataError
 
 RNG = np.random.default_rng(0)
@@ -38,19 +38,19 @@ def test_a_record_moves_the_totals_by_what_is_paid_for(statistic: str) -> None:
     ranges = [(0.0, 100.0), (0.0, 100.0)]
 
     def totals(keep: Any) -> Any:
-        read = _read(
+        columns = _read(
             {name: column[keep] for name, column in two.items()},
             statistic,
             ranges,
             cells[keep],
             ["f", "m"],
         )
-        blocks, each = _totals(read, statistic, 2, 10)
-        return np.concatenate([np.ravel(block) for block in blocks]), each
+        blocks = [column.totals(statistic, 2, 10) for column in columns]
+        return np.concatenate([np.ravel(block) for block in blocks])
 
     everyone = np.arange(204)
-    whole, reach = totals(everyone)
-    moves = [whole - totals(np.delete(everyone, i))[0] for i in (0, 9, 77, *range(200, 204))]
+    whole, reach = totals(everyone), 1.5 if statistic == "mean" else 1.0
+    moves = [whole - totals(np.delete(everyone, i)) for i in (0, 9, 77, *range(200, 204))]
     farthest = max(float(np.abs(move).sum()) for move in moves)
     assert 0.9 * 2 * reach < farthest <= 2 * reach + 1e-12  # no more noise than is needed
 
@@ -78,7 +78,7 @@ def test_a_record_moves_the_score_of_a_quantile_by_what_is_paid_for(
         seen.append((np.asarray(scores), sensitivity, epsilon))
         return 0
 
-    monkeypatch.setattr("pacprivacy.dp.statistics.exponential_choice", choose)
+    monkeypatch.setattr("pacprivacy.dp.mechanisms.exponential_choice", choose)
     for people in (AGES[:40], AGES[1:40], np.append(AGES[:40], 3.0), np.append(AGES[:40], 1e9)):
         columns = {"a": people, "b": people}
         given: Any = {"ranges": [(0, 100)] * 2, "q": [level, 0.5], "epsilon": 1.0}
@@ -87,6 +87,17 @@ def test_a_record_moves_the_score_of_a_quantile_by_what_is_paid_for(
     moves = [np.abs(scores - whole[0]).max() for scores, _, _ in others]
     assert max(level, 1 - level) - 1e-9 <= max(moves) <= whole[1]
     assert sum(epsilon for _, _, epsilon in seen[:4]) == pytest.approx(1.0)
+
+
+@pytest.mark.parametrize(("level", "middle"), [(0.25, 10.0), (0.5, 30.0), (0.75, 50.0)])
+def test_a_quantile_of_equal_numbers_is_one_of_them(level: float, middle: float) -> None:
+    ages = {"age": np.repeat([10.0, 30.0, 50.0], 200)}
+    common: dict[str, Any] = {"ranges": [(0.0, 100.0)], "epsilon": 1.0, "q": [level]}
+    found = [
+        release_dp_statistic(ages, statistic="quantiles", simulate=seed, **common).value
+        for seed in range(20)
+    ]
+    assert [each["quantiles"]["age"] for each in found] == [middle] * 20
 
 
 @pytest.mark.claim("DP-40")
@@ -111,6 +122,14 @@ def test_values_are_right_within_their_noise() -> None:
     )
     for name, values in truth.items():
         assert abs(found.value["median"]["age"][name] - np.median(values)) < 3
+
+
+@pytest.mark.claim("DP-17")
+@pytest.mark.parametrize("odd", ["secret", None, [1, 2], "nan"])
+def test_an_entry_that_is_no_number_is_a_gap(odd: Any) -> None:
+    common: dict[str, Any] = {"statistic": "count", "epsilon": 600.0, "simulate": 0}
+    found = release_dp_statistic({"age": [1.0, 2.0, odd]}, **common)
+    assert found.value["count"]["age"] == 2.0
 
 
 def test_a_histogram_counts_what_is_inside() -> None:

@@ -96,6 +96,17 @@ def test_a_forged_promise_is_refused(certificates: dict[str, DPCertificate], nam
         assert "\n" not in str(error.value)
 
 
+@pytest.mark.claim("R-6", "DP-2")
+@pytest.mark.parametrize(("epsilon", "delta"), [(1e-6, 1e-12), (20.0, 1e-30), (600.0, 1e-6)])
+def test_a_promise_at_the_edge_is_verified(epsilon: float, delta: float) -> None:
+    """Where discrete noise costs more than δ, its Rényi divergences are those of continuous."""
+    promise: Any = {"epsilon": epsilon, "delta": delta, "neighbours": "replace"}
+    certificate = dp.gaussian([1.0, 2.0], sensitivity=1.0, **promise).certificate
+    assert verify_dp(certificate).digest
+    with pytest.raises(CertificateError, match="epsilon must follow"):
+        verify_dp(replace(certificate, epsilon=0.9 * epsilon))
+
+
 def test_whoever_states_more_than_the_events_cost_is_not_refused(
     certificates: dict[str, DPCertificate],
 ) -> None:

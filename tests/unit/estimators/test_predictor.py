@@ -22,7 +22,6 @@ from pacprivacy.noise.answers import (
     AnswerNoise,
     answer_vote_charge,
     answer_vote_gap,
-    answer_waterfill_level,
     plan_answer,
     usable_answer_nats,
 )
@@ -91,16 +90,6 @@ def test_noise_in_several_directions_is_that_of_the_general_rule(budget, n_class
     assert plan.charge <= budget
     exact = log_det_of_points(plan.points / UNITS, np.exp(log_p), None)
     assert exact <= plan.charge <= exact * (1 + 1e-6) + 1e-15
-
-
-@pytest.mark.parametrize("budget", [2.0**-40, 2.0**-20, 0.1, 3.0])
-@pytest.mark.parametrize("seed", range(5))
-def test_newton_finds_the_water_level(budget, seed):
-    rng = np.random.default_rng(seed)
-    variances = rng.lognormal(sigma=4.0, size=seed + 1)
-    assert answer_waterfill_level(variances, mi_nats=budget) == pytest.approx(
-        waterfill(variances, mi_nats=budget), rel=1e-8
-    )
 
 
 @pytest.mark.parametrize("seed", range(4))

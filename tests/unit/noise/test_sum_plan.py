@@ -290,7 +290,6 @@ def test_a_statistic_of_ones_own_needs_two_methods() -> None:
 def test_what_a_certificate_rests_on_cannot_be_changed() -> None:
     sums = UnitSums.of_rows(np.random.default_rng(0).normal(size=(300, 2)))
     plan = plan_sums(sums, success=0.6, keep=0.9)
-    for array in (plan.factors, plan.charges, plan.integers):
-        assert array is not None
+    for array in (plan.factors, plan.charges):
         with pytest.raises(ValueError, match="read-only"):
             array[0] = 0.0

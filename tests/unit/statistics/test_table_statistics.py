@@ -359,3 +359,15 @@ def test_rows_of_several_tables_are_joined_before() -> None:
     costs = pac.stats.mean("cost", by="region")
     joined = pac.privatize(costs, visits.merge(people), "membership<=0.6", units="person")
     assert joined.certificate.n_units == 200
+
+
+@pytest.mark.parametrize("sample", [pac.Coins(), pac.Balanced(n_subsets=16)])
+@pytest.mark.parametrize("name", ["ols", "ridge", "logistic", "poisson"])
+def test_regressions_have_no_groups(name: str, sample: Any) -> None:
+    """Refused before anything is drawn: coefficients of groups have no names to be put on."""
+    table = pd.DataFrame(
+        {"x": np.arange(400.0), "y": [0, 1] * 200, "g": ["a", "a", "b", "b"] * 100}
+    )
+    statistic = getattr(stats, name)("y", "x", by="g")
+    with pytest.raises(MechanismError, match="must have no groups"):
+        pac.privatize(statistic, table, "membership<=0.6", sample=sample)

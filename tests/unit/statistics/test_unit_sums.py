@@ -168,7 +168,6 @@ def test_gaps_filled_by_the_mean_are_for_pools() -> None:
         (pac.stats.ols("x", "w", missing="mean"), "gaps are filled by means"),
         (pac.Study(pac.stats.mean("x", missing="mean")), "gaps are filled by means"),
         (pac.stats.logistic("y", "x", weights="w"), "rows are weighted or grouped"),
-        (pac.stats.logistic("y", "x", by="w"), "rows are weighted or grouped"),
     ):
         with pytest.raises(MechanismError, match=f"must be a pool where {reason}"):
             pac.privatize(statistic, table, "membership<=0.6", sample=pac.Coins())
