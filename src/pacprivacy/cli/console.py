@@ -455,6 +455,7 @@ def _stop(number: int, _: Any) -> None:
 
 
 def run_console() -> None:
+    """Entry point of the script ``pac``."""
     warnings.showwarning = _show_warning
     signal.signal(signal.SIGTERM, _stop)  # as Ctrl-C does: worker processes are ended too
     if signal.getsignal(signal.SIGINT) is signal.default_int_handler:  # not where it is ignored
