@@ -278,16 +278,21 @@ def cells_of_candidate(query: Any, tables: pac.Tables, units: Any) -> Any:
 
 
 def matrix() -> str:
-    """Return the support matrix: every construct once for each way in which it is answered."""
+    """Return a table of constructs for each plan, and a list of those that are refused."""
     found: dict[tuple[str, str], str] = {}
     for param in (*ANSWERED, *NOT_ANSWERED):
         (mark,) = param.marks
         found.setdefault(mark.args, param.values[0])
-    rows = [
-        f"| {construct} | {plan} | `{query.replace('|', chr(92) + '|')}` |"
-        for (construct, plan), query in found.items()
-    ]
-    return "\n".join(["| construct | plan | for example |", "|---|---|---|", *rows]) + "\n"
+    tables = []
+    for plan in (SUMS, ALONE):
+        rows = [
+            f"| {construct} | `{query.replace('|', chr(92) + '|')}` |"
+            for (construct, its_plan), query in found.items()
+            if its_plan == plan
+        ]
+        tables.append("\n".join([f"| {plan} | for example |", "|---|---|", *rows]) + "\n")
+    refused = "; ".join(construct for construct, plan in found if plan == REFUSED)
+    return "\n".join([*tables, f"Refused: {refused}.\n"])
 
 
 def lists() -> str:

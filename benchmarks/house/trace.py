@@ -100,12 +100,12 @@ def command(*words: str) -> Any:
 
 def flows(folder: Path) -> dict[str, Flow]:
     """Return what is traced, with everything that is needed beforehand at hand."""
-    rng = np.random.default_rng(0)
+    rng, privatize = np.random.default_rng(0), pac.privatize  # names load on first use: an import
     table, out = folder / "people.csv", folder / "out"
     values = rng.normal(size=(300, 2))
     np.savetxt(table, values, delimiter=",", header="a,b", comments="", fmt="%.4f")
-    told = ["--columns", "a,b", "--budget", BUDGET, "--subsets", "32", "--seed", "0", "-o"]
-    release = ["release", str(table), "--model", "mean", *told]
+    options = ["--columns", "a,b", "--budget", BUDGET, "--subsets", "32", "--seed", "0", "-o"]
+    release = ["release", str(table), "--model", "mean", *options]
     command(*release, str(out))
     coins = ["release", str(table), "--model", "mean", "--columns", "a,b", "--sample", "coins"]
     people = pd.DataFrame({"id": range(200), "region": rng.choice(list("NS"), 200)})
@@ -124,7 +124,7 @@ def flows(folder: Path) -> dict[str, Flow]:
         "the same, with coins": lambda: command(
             *coins, "--budget", BUDGET, "-o", str(folder / "coins")
         ),
-        "privatize(np.median)": lambda: pac.privatize(
+        "privatize(np.median)": lambda: privatize(
             np.median, values[:, 0], BUDGET, n_subsets=64, rng=0
         ),
         "Session.sql": lambda: session.sql(query, share="1 of 12", keys={"region": ["N", "S"]}),

@@ -81,28 +81,28 @@ def _number(score: float, half_width: float) -> str:
 
 
 def score_table(results: list[dict[str, Any]]) -> str:
-    """Return who wins by how much."""
+    """Return a line for each task: both sides at every level, who is ahead in bold."""
+    levels = [f"{50 * (1 + row['advantage']):.1f} %" for row in results[0]["rows"]]
+    sides = " | ".join(f"PAC, {level} | DP, {level}" for level in levels)
     lines = [
-        "| task | data | | success | best PAC method | best DP method | without privacy | ahead |",
-        "|---|---|---|--:|--:|--:|--:|---|",
+        f"| task | {sides} | without privacy | best methods |",
+        "|---|" + "--:|" * (2 * len(levels) + 1) + "---|",
     ]
     for result in results:
-        for number, row in enumerate(result["rows"]):
-            first = [result["task"], result["data"], result["metric"]] if number == 0 else [""] * 3
-            cells = [
-                *first,
-                f"{50 * (1 + row['advantage']):.1f} %",
-                *(
-                    f"{_number(best['score'], best['half_width'])}, {best['method']}"
-                    for best in (row["pac"], row["dp"])
-                ),
-                f"{result['without_privacy']:.4f}",
-                {"PAC": "**PAC**", "DP": "**DP**", "level": "level"}[
-                    winner(row, result["larger_is_better"])
-                ],
-            ]
-            lines.append(f"| {' | '.join(cells)} |")
+        cells = [f"{result['task']}, {result['data']}: {result['metric']}"]
+        for row in result["rows"]:
+            ahead = winner(row, result["larger_is_better"])
+            for side, best in (("PAC", row["pac"]), ("DP", row["dp"])):
+                score = _number(best["score"], best["half_width"])
+                cells.append(f"**{score}**" if side == ahead else score)
+        cells.append(f"{result['without_privacy']:.4f}")
+        cells.append("; ".join(_methods(result["rows"], side) for side in ("pac", "dp")))
+        lines.append(f"| {' | '.join(cells)} |")
     return "\n".join(lines) + "\n"
+
+
+def _methods(rows: list[dict[str, Any]], side: str) -> str:
+    return " / ".join(dict.fromkeys(row[side]["method"] for row in rows))
 
 
 def missing_cells(results: list[dict[str, Any]]) -> str:

@@ -20,7 +20,7 @@ from scipy.special import expit
 from pacprivacy._checks import Matrix, Vector
 from pacprivacy._random import public_generator
 from pacprivacy.mechanism import KMeans
-from pacprivacy.noise.covariance import proportional
+from pacprivacy.noise.plan import proportional
 from pacprivacy.sample import Half
 from pacprivacy.simulation import run_mechanism
 from pacprivacy.theory import posterior_success

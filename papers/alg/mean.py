@@ -21,8 +21,7 @@ from pacprivacy._checks import Matrix, Vector
 from pacprivacy._random import public_generator
 from pacprivacy.adversary import membership_risk
 from pacprivacy.noise import AxisFrame, NoisePlan, calibrate
-from pacprivacy.noise.covariance import proportional
-from pacprivacy.noise.plan import make_plan
+from pacprivacy.noise.plan import make_plan, proportional
 from pacprivacy.sample import Balanced, Pool
 from pacprivacy.simulation import run_mechanism
 from pacprivacy.statistics import Mean

@@ -15,7 +15,7 @@ import numpy as np
 from pacprivacy._checks import Matrix
 from pacprivacy._random import public_generator
 from pacprivacy.noise import spread_of
-from pacprivacy.noise.covariance import waterfill
+from pacprivacy.noise.plan import waterfill
 from pacprivacy.noise.shapes import axis_shape, refine_shape
 from pacprivacy.residual import Training, check_learned_noise, learn_noise_curve
 from pacprivacy.residual.learned_noise import Follower

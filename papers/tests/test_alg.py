@@ -18,7 +18,7 @@ from pacprivacy.design import TuneResult, tune
 from pacprivacy.errors import DataError
 from pacprivacy.mechanism import Forest, LinearSVM
 from pacprivacy.noise import calibrate
-from pacprivacy.noise.covariance import proportional
+from pacprivacy.noise.plan import proportional
 from pacprivacy.sample import Balanced, Half
 from pacprivacy.theory import posterior_success
 from papers import published

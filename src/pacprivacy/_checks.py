@@ -5,7 +5,7 @@ from __future__ import annotations
 import math
 from collections.abc import Collection, Iterator, Sequence
 from difflib import get_close_matches
-from typing import Annotated, Any, Final, TypeAlias
+from typing import Annotated, Any, Final, TypeAlias, TypeVar
 
 import msgspec
 import numpy as np
@@ -26,6 +26,7 @@ Integers: TypeAlias = npt.NDArray[np.int64]
 Mask: TypeAlias = npt.NDArray[np.bool_]
 Array: TypeAlias = npt.NDArray[Any]  # of any type
 ArrayLike: TypeAlias = npt.ArrayLike
+Fixed = TypeVar("Fixed")
 
 # What a field of a record that is read from a file may be; `msgspec.convert` holds it.
 LARGEST = 1e300  # above the square of any output, with room for sums
@@ -101,6 +102,16 @@ def check_count(name: str, value: object, least: int, *, advice: str) -> None:
         raise MechanismError(
             f"{name} must be a whole number of at least {least}; got {as_told(value)}. {advice}"
         )
+
+
+def fixed_mechanism(value: Fixed | None, name: str) -> Fixed:
+    """Return the result of ``prepare``; refuse a mechanism that was not prepared."""
+    if value is None:
+        raise MechanismError(
+            f"{name} must be fixed before a subset is evaluated; got None. "
+            "Call prepare(data) with all records first."
+        )
+    return value
 
 
 def as_outputs(outputs: object) -> Matrix:

@@ -17,10 +17,18 @@ from pacprivacy.budget import BudgetLike
 from pacprivacy.errors import BudgetError
 from pacprivacy.mechanism import coerce_data
 from pacprivacy.noise import AnyRule
-from pacprivacy.queries import AT_LEAST, Tables
+from pacprivacy.queries import AT_LEAST, QuerySums, Tables
 from pacprivacy.release import Release
 from pacprivacy.sample import Coins, Pool, PoolStrategy
-from pacprivacy.session import Accuracy, Plan, QueryRelease, Session, released_query
+from pacprivacy.session import (
+    Accuracy,
+    Plan,
+    QueryRelease,
+    SampleOptions,
+    Session,
+    SingleSession,
+    released_query,
+)
 
 
 def privatize(
@@ -126,22 +134,32 @@ def privatize(
     """
     if target is None and levels is not None:
         raise BudgetError("levels must come with a target; got levels alone. Leave it out.")
-    session_options: dict[str, Any] = {
-        "sample": sample,
-        "n_subsets": n_subsets,
-        "units": units,
-        "n_jobs": n_jobs,
-        "backend": backend,
-        "rng": rng,
-        "progress": progress,
-        "simulate": simulate,
-    }
-    options: dict[str, Any] = {"rule": rule, "checkpoint": checkpoint, "totals": totals}
-    if target is None:
-        with Session.alone(data, budget, mechanism, **options, **session_options) as session:
-            return session.release(mechanism, budget, name=name, **options)
-    with Session(data, budget=budget, **session_options) as session:
-        return session.refine(mechanism, budget, target, levels=levels, name=name, **options)
+    options = SampleOptions(
+        sample=sample,
+        n_subsets=n_subsets,
+        units=units,
+        n_jobs=n_jobs,
+        backend=backend,
+        rng=rng,
+        progress=progress,
+        simulate=simulate,
+    )
+    if target is not None:
+        with Session.with_options(data, budget, options) as session:
+            return session.refine(
+                mechanism,
+                budget,
+                target,
+                levels=levels,
+                rule=rule,
+                checkpoint=checkpoint,
+                name=name,
+                totals=totals,
+            )
+    with SingleSession(
+        data, budget, mechanism, options, rule=rule, checkpoint=checkpoint, totals=totals
+    ) as single:
+        return single.release(mechanism, rule=rule, checkpoint=checkpoint, name=name, totals=totals)
 
 
 def plan(
@@ -149,16 +167,22 @@ def plan(
     data: Any,
     budget: BudgetLike,
     *,
+    sample: Pool | PoolStrategy | Coins | None = None,
+    n_subsets: int | None = None,
     rule: AnyRule | None = None,
+    units: Any = None,
+    n_jobs: int | None = None,
+    backend: str | None = None,
     checkpoint: str | Path | None = None,
+    rng: np.random.Generator | int | None = None,
+    progress: bool | None = None,
     totals: bool | str | Sequence[str] | None = None,
-    **options: Any,
 ) -> Plan:
     """Return the plan of a release without drawing it: nothing is spent.
 
-    Takes ``sample``, ``n_subsets``, ``units``, ``n_jobs``, ``backend``, ``rng`` and ``progress``
-    besides. The certificate is the one that a release with the same ``rng`` has; it depends on the
-    records, as every certificate does, and is for the curator until something is released.
+    The parameters are those of :func:`privatize`. The certificate is the one that a release with
+    the same ``rng`` has; it depends on the records, as every certificate does, and is for the
+    curator until something is released.
 
     Examples
     --------
@@ -169,9 +193,19 @@ def plan(
     >>> plan.certificate.sampling, plan.certificate.n_units
     ('coins', 1000)
     """
-    known: dict[str, Any] = {"rule": rule, "checkpoint": checkpoint, "totals": totals}
-    with Session.alone(data, budget, mechanism, **known, **options) as session:
-        return session.plan(mechanism, budget, **known)
+    options = SampleOptions(
+        sample=sample,
+        n_subsets=n_subsets,
+        units=units,
+        n_jobs=n_jobs,
+        backend=backend,
+        rng=rng,
+        progress=progress,
+    )
+    with SingleSession(
+        data, budget, mechanism, options, rule=rule, checkpoint=checkpoint, totals=totals
+    ) as session:
+        return session.plan(mechanism, rule=rule, checkpoint=checkpoint, totals=totals)
 
 
 def sql(
@@ -183,9 +217,15 @@ def sql(
     at_least: int = AT_LEAST,
     fill: float | None = None,
     edges: Mapping[str, Sequence[float]] | None = None,
+    sample: Pool | PoolStrategy | Coins | None = None,
+    n_subsets: int | None = None,
+    n_jobs: int | None = None,
+    backend: str | None = None,
     checkpoint: str | Path | None = None,
+    rng: np.random.Generator | int | None = None,
+    progress: bool | None = None,
+    simulate: bool = False,
     name: str | None = None,
-    **options: Any,
 ) -> QueryRelease:
     """Release the answer to a query over tables, every cell with noise and an interval.
 
@@ -210,16 +250,15 @@ def sql(
         With coins: limits of the bins that medians and quantiles of an output are read from, lowest
         and highest value included. By default they are finest about the quantile of all records,
         which is published rounded to a sixteenth of a deviation.
+    sample, n_subsets, n_jobs, backend, rng, progress, simulate
+        As for :func:`privatize`. By default every unit has a coin (:class:`pacprivacy.Coins`) where
+        the query is a function of sums over units, membership alone is limited and there are 200
+        units or more; any other query is answered from a pool.
     checkpoint : path, optional
         Checkpoint file of queries by candidate, to resume after a stop; as for
         :func:`privatize`. Other plans write none.
     name : str, optional
         Name of the release in its certificate and in the ledger, before the query.
-
-    Takes ``sample``, ``n_subsets``, ``n_jobs``, ``backend``, ``rng``, ``progress`` and ``simulate``
-    besides, as :func:`privatize` does. By default every unit has a coin (:class:`pacprivacy.Coins`)
-    where the query is a function of sums over units, membership alone is limited and there are
-    200 units or more; any other query is answered from a pool.
 
     Returns
     -------
@@ -247,9 +286,28 @@ def sql(
     >>> list(found.frame.columns)
     ['region', 'cost', 'cost noise', 'cost low', 'cost high']
     """
-    groups: dict[str, Any] = {"keys": keys, "at_least": at_least, "fill": fill, "edges": edges}
+    options = SampleOptions(
+        sample=sample,
+        n_subsets=n_subsets,
+        n_jobs=n_jobs,
+        backend=backend,
+        rng=rng,
+        progress=progress,
+        simulate=simulate,
+    )
     sums = None  # the sample is chosen by what the query is
-    if options.get("sample") is None:
-        sums = released_query(query, coerce_data(tables), **groups, coins=True)
-    with Session.alone(tables, budget, sums, checkpoint=checkpoint, **options) as session:
-        return session.sql(query, budget, **groups, checkpoint=checkpoint, name=name)
+    if sample is None:
+        data = coerce_data(tables)
+        sums = released_query(
+            query, data, kind=QuerySums, keys=keys, at_least=at_least, fill=fill, edges=edges
+        )
+    with SingleSession(tables, budget, sums, options, checkpoint=checkpoint) as session:
+        return session.sql(
+            query,
+            keys=keys,
+            at_least=at_least,
+            fill=fill,
+            edges=edges,
+            checkpoint=checkpoint,
+            name=name,
+        )

@@ -34,7 +34,6 @@ BASE = frozenset(
     {
         "budget",
         "errors",
-        "_certificates",
         "_values",
         "_checks",
         "_system",
@@ -71,7 +70,7 @@ SHARED_WITH_DP = {
         }
     ),
     "mechanism": frozenset(
-        {"Structure", "declare_estimator_released", "flatten", "symmetric_matrices"}
+        {"Structure", "declare_estimator_released", "flatten", "plain_value", "symmetric_matrices"}
     ),
     "statistics": frozenset({"MEAN", "SUM", "Formula", "bin_of"}),
 }
@@ -97,8 +96,7 @@ MAY_IMPORT: dict[str, frozenset[str]] = {
     "queries": _numbered("simulation"),
     "session": _numbered("session") | {"ledger", "queries"},
     "_checks": frozenset({"errors"}),
-    "_certificates": frozenset({"errors", "_rounding", "_system"}) | THEORY,
-    "_values": frozenset({"errors", "_rounding"}),
+    "_values": frozenset({"errors", "_rounding", "_system"}) | THEORY,
     "_random": frozenset({"errors", "_checks"}),
     "_sklearn": frozenset({"errors", "_checks", "_random"}),
     "budget": frozenset({"errors", "_checks", "_rounding"}) | THEORY,

@@ -432,8 +432,8 @@ def test_a_trade_off_pays_for_its_cuts_and_their_range_on_fresh_draws(
         paid.append((width, level))
         return advantage_deviation(squares, width, level)
 
-    monkeypatch.setattr("pacprivacy.adversary.membership.view_posterior", posterior)
-    monkeypatch.setattr("pacprivacy.adversary.membership.advantage_deviation", deviation)
+    monkeypatch.setattr("pacprivacy.adversary.exact.view_posterior", posterior)
+    monkeypatch.setattr("pacprivacy.adversary.exact.advantage_deviation", deviation)
     view = line_view(pool, 1e-12)  # nothing is learned: the excess is 0 on the pilot
     settings: Any = {"n_draws": 4096, "gamma": 1e-3, "rng": np.random.default_rng(0)}
     rows = membership_trade_off(view, pool, unit=0, **settings)

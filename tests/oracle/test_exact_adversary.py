@@ -18,7 +18,7 @@ from pacprivacy.adversary import (
     side_knowledge,
 )
 from pacprivacy.adversary.advantage import advantage_bounds
-from pacprivacy.adversary.membership import noiseless_membership
+from pacprivacy.adversary.exact import noiseless_membership
 from pacprivacy.adversary.view_and_belief import (
     View,
     ViewTilts,
@@ -29,8 +29,13 @@ from pacprivacy.adversary.view_and_belief import (
     view_posterior,
 )
 from pacprivacy.noise import AxisFrame
-from pacprivacy.noise.covariance import log_det_of_points
-from pacprivacy.noise.plan import NoisePlan, Observation, Revealed, log_det_of_plan
+from pacprivacy.noise.plan import (
+    NoisePlan,
+    Observation,
+    Revealed,
+    log_det_of_plan,
+    log_det_of_points,
+)
 from pacprivacy.sample import Balanced, Half, Pool
 from pacprivacy.theory import information_slack_bound
 

@@ -16,7 +16,7 @@ from sklearn.datasets import load_iris
 import pacprivacy as pac
 from pacprivacy._random import SimulatedSource
 from pacprivacy.adversary import membership_risk
-from pacprivacy.adversary.information import DEFAULT_GAMMA
+from pacprivacy.adversary.exact import DEFAULT_GAMMA
 from pacprivacy.audit import AuditPromise, Guess, Releases, Target, audit
 from pacprivacy.audit.results import _Game, _measure
 from pacprivacy.noise import NoisePlan, calibrate
@@ -235,7 +235,7 @@ def test_who_always_says_in_is_right_every_other_time() -> None:
     target = fold_target(1.0)
 
     class AlwaysIn:
-        name, question, fresh_secrets, notes = "always in", "", True, ()
+        name, question, notes = "always in", "", ()
         guesses = (Guess(prior=0.5, unit=0),)
 
         def train(self, target: Target, shadow: Releases) -> "AlwaysIn":
@@ -267,7 +267,7 @@ def test_attacks_reach_the_advantage_at_every_share() -> None:
 class Counted:
     """A trained attack that is right on a given number of releases, with every guess."""
 
-    name, question, fresh_secrets, notes = "counted", "heads", True, ()
+    name, question, notes = "counted", "heads", ()
 
     def __init__(self, successes: int, n_guesses: int) -> None:
         self.successes = successes

@@ -37,13 +37,12 @@ from pacprivacy.estimators import PrivatePredictor
 from pacprivacy.ledger import Ledger
 from pacprivacy.noise import calibrate
 from pacprivacy.noise.answers import AnswerNoise
-from pacprivacy.release import ReleaseCoins, ReleaseSecret
 from pacprivacy.sample import Balanced
+from pacprivacy.session import ReleaseCoins, ReleaseSecret, SampleOptions, SingleSession
 from pacprivacy.session.account import Account
 from pacprivacy.session.leases import Leases
 from pacprivacy.session.responder import Responder
 from pacprivacy.session.secret import SecretHolder
-from pacprivacy.session.session import SingleSession
 from pacprivacy.statistics import Mean
 from tests.serving import Folder, people
 
@@ -57,6 +56,8 @@ POOL = Balanced(n_subsets=16).draw(20, rng=0)
 VOTES = POOL.masks()[:, :8].astype(np.int64)
 ASKED = people(20, seed=1)[0]
 MANY = np.random.default_rng(2).normal(size=400)
+POOL_OF_16 = SampleOptions(n_subsets=16)
+WITH_COINS = SampleOptions(sample=pac.Coins())
 SUMS = pac.plan(np.mean, MANY, "membership<=0.6", sample=pac.Coins())
 PLAN = calibrate(np.random.default_rng(1).normal(size=(16, 2)), pac.Information(0.1))
 
@@ -201,7 +202,9 @@ CASES: dict[type, Case] = {
         lambda session: session.odometer(),
     ),
     SingleSession: Case(
-        lambda folder: pac.Session.alone(DATA, pac.Information(0.1), n_subsets=16),
+        lambda folder: SingleSession(
+            DATA, pac.Information(0.1), options=SampleOptions(n_subsets=16)
+        ),
         lambda session: session.release(mean, rule="waterfill").value,
         lambda session: session.odometer(),
     ),
@@ -242,7 +245,7 @@ COINS = {
         lambda session: (session.odometer(), session._secret.balances.spent.sum()),
     ),
     "SingleSession with coins": Case(
-        lambda folder: pac.Session.alone(MANY, "membership<=0.6", sample=pac.Coins()),
+        lambda folder: SingleSession(MANY, "membership<=0.6", options=WITH_COINS),
         lambda session: session.release(np.mean).value,
         lambda session: session.odometer(),
     ),
@@ -454,8 +457,10 @@ def test_a_fork_in_the_middle_of_a_release_ends_in_the_child(n_before: int) -> N
 @pytest.mark.claim("R-4")
 @pytest.mark.parametrize("single", [False, True])
 def test_a_fork_while_contributions_are_computed_ends_in_the_child(single: bool) -> None:
-    coins = {"budget": "membership<=0.6", "sample": pac.Coins()}
-    opened = pac.Session.alone(MANY, **coins) if single else pac.Session(MANY, **coins)
+    budget = "membership<=0.6"
+    opened: pac.Session = SingleSession(MANY, budget, options=WITH_COINS)
+    if not single:
+        opened = pac.Session(MANY, budget=budget, sample=pac.Coins())
     with opened as session:
 
         def call(fork: Callable[[], None]) -> Any:

@@ -35,7 +35,7 @@ import pacprivacy.session.account as account
 import pacprivacy._system as files
 from pacprivacy.ledger.ledger import Ledger
 from pacprivacy.mechanism import Mechanism
-from pacprivacy.release import ReleaseCoins, ReleaseSecret
+from pacprivacy.session import ReleaseCoins, ReleaseSecret
 from pacprivacy import statistics
 
 share, total = float(sys.argv[1]), float(sys.argv[2])

@@ -21,11 +21,12 @@ from pacprivacy.mechanism import Mechanism
 from pacprivacy.noise import Boxed, calibrate
 from pacprivacy.noise.iid import N_RESERVE
 from pacprivacy.noise.plan import Observation
-from pacprivacy.release import Release, ReleaseSecret
+from pacprivacy.release import Release
+from pacprivacy.session import ReleaseSecret
 from pacprivacy.statistics import Mean
 
 ASSESS = importlib.import_module("pacprivacy.release.pool_certificate")
-PUBLISH = importlib.import_module("pacprivacy.release.release")
+PUBLISH = importlib.import_module("pacprivacy.session.pool_secret")
 M = 64
 DATA = np.random.default_rng(0).normal(size=(20, 2))
 CURATOR_WORDS = {

@@ -22,6 +22,7 @@ from pacprivacy.noise import NoisePlan, calibrate
 from pacprivacy.noise.plan import Observation, make_plan
 from pacprivacy.release import verify
 from pacprivacy.sample import Balanced, Pool
+from pacprivacy.session import ReleaseSecret
 from pacprivacy.theory import clopper_pearson
 
 Array = npt.NDArray[np.float64]
@@ -316,7 +317,7 @@ def test_a_secret_drawn_before_the_simulation_is_caught(
     real = REHEARSAL.run_mechanism
 
     def planted(*args: Any, **options: Any) -> Any:
-        pac.release.ReleaseSecret(M, SystemSource())  # the index is drawn, then the mechanism runs
+        ReleaseSecret(M, SystemSource())  # the index is drawn, then the mechanism runs
         return real(*args, **options)
 
     monkeypatch.setattr(REHEARSAL, "run_mechanism", planted)
@@ -337,7 +338,7 @@ def test_a_session_draws_its_secret_after_the_first_simulation(
     real = REHEARSAL.run_mechanism
 
     def planted(*args: Any, **options: Any) -> Any:
-        pac.release.ReleaseSecret(M, SystemSource())
+        ReleaseSecret(M, SystemSource())
         return real(*args, **options)
 
     monkeypatch.setattr(REHEARSAL, "run_mechanism", planted)

@@ -16,7 +16,7 @@ from pacprivacy.session import responder as answering
 from pacprivacy.session.responder import Responder, ScoreAnswers, VoteAnswers
 from pacprivacy.theory import posterior_success
 
-balances = importlib.import_module("pacprivacy.adversary.balances")
+balances = importlib.import_module("pacprivacy.adversary.vote_balances")
 M, N_UNITS, N_TRANSCRIPTS, N_QUESTIONS = 16, 10, 2000, 40
 
 

@@ -12,8 +12,8 @@ import pytest
 import pacprivacy as pac
 from coin_truth import gauss
 from pacprivacy.adversary import session_cap
+from pacprivacy.sample import Roster
 from pacprivacy.session import GradualRelease
-from pacprivacy.session.coin_account import Roster
 from pacprivacy.session.coin_secret import CoinSecret
 
 pytestmark = pytest.mark.claim("C-23")

@@ -98,7 +98,7 @@ def test_killed_while_it_answers(tmp_path):
     folder = Folder.make(tmp_path, budget="mi<=5", query=1e-5)
     told: list[tuple[str, float]] = []
     seen: list[float] = []
-    secret = folder.stored().secret
+    secret = folder.stored().state.secret.to_storage()
 
     def ask(who: str, port: int, enough: threading.Event) -> None:
         client, rng = Client(port, folder.tokens[who]), np.random.default_rng()
@@ -129,7 +129,7 @@ def test_killed_while_it_answers(tmp_path):
     for who in ("ann", "bob"):
         reserved = sum(entry.amounts.mi_nats for entry in entries if entry.principal == who)
         assert reserved >= sum(nats for name, nats in told if name == who) > 0
-    assert folder.stored().secret == secret
+    assert folder.stored().state.secret.to_storage() == secret
     assert folder.ledger.verify().ok
     model = folder.load()  # and it goes on
     assert model.odometer().spent.mi_nats >= sum(nats for _, nats in told) * (1 - 1e-9)

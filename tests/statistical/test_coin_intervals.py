@@ -12,6 +12,7 @@ from pacprivacy._random import SimulatedSource
 from pacprivacy.mechanism import flatten
 from pacprivacy.queries import QuerySums, make_query_mechanism
 from pacprivacy.sample import Coins, draw_coins
+from pacprivacy.session import SampleOptions, SingleSession
 from pacprivacy.statistics import Correlation, Covariance, Histogram
 
 N_DRAWS = 800
@@ -74,7 +75,8 @@ def test_coverage_of_a_query(keep: float) -> None:
     tables = pac.Tables({"people": people, "rows": TABLE}, unit="people.id", via={"rows": "person"})
     keys: Any = {"region": ["north", "south", "east"]}
     query = make_query_mechanism(QUERY, tables, keys=keys, kind=QuerySums)
-    with pac.Session.alone(tables, "membership<=0.7", sample=Coins(keep=keep)) as session:
+    options = SampleOptions(sample=Coins(keep=keep))
+    with SingleSession(tables, "membership<=0.7", options=options) as session:
         plan: Any = session.plan(query)
     covered = coverage(plan, keep, 300)
     assert covered.min() >= 0.90, covered  # four standard errors of 300 draws below .95

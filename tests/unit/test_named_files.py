@@ -16,8 +16,8 @@ import pytest
 from typer.testing import CliRunner
 
 import pacprivacy as pac
-from pacprivacy import _certificates, _system
-from pacprivacy._certificates import MAX_RELEASE_BYTES, read_key, read_release
+from pacprivacy import _system, _values
+from pacprivacy._values import MAX_RELEASE_BYTES, read_key, read_release
 from pacprivacy.cli import app
 from pacprivacy.errors import PacPrivacyError
 from pacprivacy.ledger import Ledger
@@ -141,7 +141,7 @@ def test_the_limit_of_a_release_is_said(tmp_path: Path, monkeypatch: pytest.Monk
     with pytest.raises(PacPrivacyError, match=r"it has 160 MiB, and at most 64 MiB are read"):
         read_release(place)
     assert MAX_RELEASE_BYTES == 64 << 20
-    monkeypatch.setattr(_certificates, "MAX_RELEASE_BYTES", 3)
+    monkeypatch.setattr(_values, "MAX_RELEASE_BYTES", 3)
     place.write_text("[1]")
     assert read_release(place) == [1]
     place.write_text("[10]")

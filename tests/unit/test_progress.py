@@ -20,7 +20,7 @@ from pacprivacy import _system
 from pacprivacy._system import begin, show_stages
 from pacprivacy.cli import app
 from pacprivacy.mechanism import LinearSVM
-from pacprivacy.release import ReleaseSecret
+from pacprivacy.session import ReleaseSecret
 
 X = np.random.default_rng(0).normal(size=(120, 2))
 

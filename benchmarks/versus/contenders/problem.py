@@ -23,7 +23,7 @@ from pacprivacy.design.tuning import simulate_tuned_releases, tune_budgets
 from pacprivacy.dp import calibrate_to_advantage
 from pacprivacy.mechanism import as_mechanism, coerce_data
 from pacprivacy.sample import Balanced
-from pacprivacy.session import DryRun
+from pacprivacy.session import DryRun, SampleOptions
 
 ADVANTAGES = (0.1, 0.176, 0.35)
 N_SEEDS, N_DRAWS = 3, 10
@@ -211,13 +211,13 @@ def fight_pool(problem: Problem, clock: Clock) -> dict[float, dict[str, Any]]:
         for pair in dict.fromkeys((k, repr(setting)) for k, setting in chosen.values()):
             levels = [level for level, (k, s) in chosen.items() if (k, repr(s)) == pair]
             folds, setting = chosen[levels[0]]
-            dry_run = DryRun(
-                problem.data,
+            options = SampleOptions(
                 sample=Balanced(n_subsets=problem.n_subsets, folds=folds),
                 n_jobs=1,
                 rng=seed,
                 progress=False,
             )
+            dry_run = DryRun(problem.data, options)
             outputs = dry_run.run(problem.pac_make(setting))
             for level in levels:
                 plan = dry_run.calibrate(outputs, Membership((1 + level) / 2), rule="risk")

@@ -9,25 +9,35 @@ from pacprivacy.adversary.advantage import (
     has_line_advantage as has_line_advantage,
     line_advantage_posteriors as line_advantage_posteriors,
 )
-from pacprivacy.adversary.balances import (
-    RESERVE as RESERVE,
-    WIDEST_ANSWER as WIDEST_ANSWER,
-    WIDEST_VOTE as WIDEST_VOTE,
-    WORST_VOTE as WORST_VOTE,
-    Balances as Balances,
-    VoteBalances as VoteBalances,
-    balance_advantage as balance_advantage,
-    first_balance as first_balance,
-    vote_path_charges as vote_path_charges,
-)
 from pacprivacy.adversary.betting import (
     STORED_UNITS as STORED_UNITS,
     DrawnInfluence as DrawnInfluence,
     InfluenceWager as InfluenceWager,
 )
+from pacprivacy.adversary.exact import (
+    DEFAULT_GAMMA as DEFAULT_GAMMA,
+    FALSE_POSITIVES as FALSE_POSITIVES,
+    Direction as Direction,
+    InformationDivergence as InformationDivergence,
+    MembershipRisk as MembershipRisk,
+    SideKnowledge as SideKnowledge,
+    TradeOff as TradeOff,
+    exact_information as exact_information,
+    information_divergences as information_divergences,
+    information_draws as information_draws,
+    membership_draws as membership_draws,
+    membership_risk as membership_risk,
+    membership_trade_off as membership_trade_off,
+    noiseless_information_divergences as noiseless_information_divergences,
+    noiseless_membership as noiseless_membership,
+    side_knowledge as side_knowledge,
+)
 from pacprivacy.adversary.heat import (
-    IN_CACHE as IN_CACHE,
+    RESERVE as RESERVE,
+    Balances as Balances,
     Heat as Heat,
+    balance_advantage as balance_advantage,
+    first_balance as first_balance,
     heat_by_information as heat_by_information,
     heat_charges as heat_charges,
     heat_draws as heat_draws,
@@ -56,33 +66,12 @@ from pacprivacy.adversary.influence import (
     session_cap as session_cap,
     session_risk as session_risk,
 )
-from pacprivacy.adversary.information import (
-    DEFAULT_GAMMA as DEFAULT_GAMMA,
-    InformationDivergence as InformationDivergence,
-    exact_information as exact_information,
-    information_divergences as information_divergences,
-    information_draws as information_draws,
-    noiseless_information_divergences as noiseless_information_divergences,
-)
-from pacprivacy.adversary.membership import (
-    FALSE_POSITIVES as FALSE_POSITIVES,
-    Direction as Direction,
-    MembershipRisk as MembershipRisk,
-    SideKnowledge as SideKnowledge,
-    TradeOff as TradeOff,
-    membership_draws as membership_draws,
-    membership_risk as membership_risk,
-    membership_trade_off as membership_trade_off,
-    noiseless_membership as noiseless_membership,
-    side_knowledge as side_knowledge,
-)
 from pacprivacy.adversary.quantile_influence import (
     QuantileInfluence as QuantileInfluence,
     QuantileWindow as QuantileWindow,
 )
 from pacprivacy.adversary.view_and_belief import (
     Belief as Belief,
-    Candidates as Candidates,
     Floats as Floats,
     View as View,
     ViewTilts as ViewTilts,
@@ -92,4 +81,11 @@ from pacprivacy.adversary.view_and_belief import (
     unit_beliefs_of_view as unit_beliefs_of_view,
     view_log_ratios as view_log_ratios,
     view_posterior as view_posterior,
+)
+from pacprivacy.adversary.vote_balances import (
+    WIDEST_ANSWER as WIDEST_ANSWER,
+    WIDEST_VOTE as WIDEST_VOTE,
+    WORST_VOTE as WORST_VOTE,
+    VoteBalances as VoteBalances,
+    vote_path_charges as vote_path_charges,
 )

@@ -21,7 +21,6 @@ import numpy.typing as npt
 from pacprivacy._checks import Matrix, Vector
 from pacprivacy.adversary.view_and_belief import (
     EVERYONE,
-    Candidates,
     Floats,
     Units,
     View,
@@ -29,6 +28,7 @@ from pacprivacy.adversary.view_and_belief import (
     draw_view_blocks,
     view_posterior,
 )
+from pacprivacy.sample import Pool
 
 Average = tuple[Vector, Vector, Vector, Vector]
 
@@ -158,7 +158,7 @@ def advantage_deviation(squares: Vector, width: Vector, level: float) -> Vector:
 
 def advantage_bounds(
     view: View,
-    pool: Candidates,
+    pool: Pool,
     *,
     n_draws: int,
     gamma: float,
@@ -298,9 +298,7 @@ def _ascending(values: Vector) -> Units:
     return np.argsort(np.round(scaled, 5, out=scaled), kind="stable")
 
 
-def advantage_room(
-    view: View, pool: Candidates, variance: float, n_draws: int, *, gamma: float
-) -> float:
+def advantage_room(view: View, pool: Pool, variance: float, n_draws: int, *, gamma: float) -> float:
     """Return about how far above the truth the bound of the worst unit's success will be."""
     if has_line_advantage(view):
         return GRID_STEPS[-1] ** 2 / 8 * CURVATURE

@@ -30,14 +30,15 @@ from pacprivacy.adversary.advantage import (
     normal_tail,
 )
 from pacprivacy.adversary.view_and_belief import (
-    Candidates,
     Units,
     View,
     ViewTilts,
     draw_view_blocks,
     view_posterior,
 )
+from pacprivacy.sample import Pool
 
+RESERVE = 0.02  # of the advantage, kept for what the proofs cannot resolve
 TOP: float = 1 / math.sqrt(2 * math.pi)  # of the normal density
 HEAT_PILOT = 4096  # simulated releases that tell who needs a test of their own
 NODES = 8000  # of a grid, for outputs of rank 1
@@ -45,11 +46,10 @@ FINEST, COARSEST = 1 / 400, 1 / 20  # of the noise's standard deviation
 TIGHT = 1.02  # a quick charge further above the mean square is worth a test
 HEAVY = 0.3  # of what the worst-placed unit must bear: less is not worth a test
 MOST_TESTED = 48  # units, beyond those that could not pay a quick charge
-LADDER = (1.0, 1.05, 1.3, 2.0)  # of the mean square: charges that are tested
 CLOSE = (0.01, 0.07)  # beyond what draws should prove, and one that leaves room
 N_BOUNDS = 2 + len(CLOSE)  # that one unit's charge rests on: the mean square and the tests
 CHUNK = 1 << 22
-IN_CACHE = 1 << 14  # numbers
+TESTED_AT_ONCE = 1 << 14  # numbers
 
 
 def heat_potential(tilt: npt.ArrayLike, balance: npt.ArrayLike) -> Vector:
@@ -57,12 +57,6 @@ def heat_potential(tilt: npt.ArrayLike, balance: npt.ArrayLike) -> Vector:
     from scipy.special import ndtr  # slow to import, not always needed
 
     size, root = np.abs(np.asarray(tilt, dtype=np.float64)), np.sqrt(balance)
-    # Few rows at a time stay in the cache.
-    if size.ndim == 2 and len(size) > 1 and size.size > IN_CACHE and root.shape == size.shape[1:]:
-        step = max(1, IN_CACHE // size.shape[1])
-        for rows in range(0, len(size), step):
-            size[rows : rows + step] = heat_potential(size[rows : rows + step], balance)
-        return size
     with np.errstate(divide="ignore", invalid="ignore"):
         z = np.where(root > 0, size / root, np.inf)
     potential: Vector = size + 2 * (root * TOP * np.exp(-0.5 * z * z) - size * ndtr(-z))
@@ -155,7 +149,7 @@ def heat_by_information(heat: Heat, share: Vector, nats: float) -> Vector:
 
 def heat_charges(
     view: View,
-    pool: Candidates,
+    pool: Pool,
     heat: Heat,
     *,
     n_draws: int,
@@ -178,7 +172,7 @@ def heat_charges(
     return noiseless_heat_charges(view, pool, heat)
 
 
-def noiseless_heat_charges(view: View, pool: Candidates, heat: Heat) -> Vector:
+def noiseless_heat_charges(view: View, pool: Pool, heat: Heat) -> Vector:
     """Return the charge of every unit for a release without noise: exact sums over its values."""
     return _charge_by_sums(ViewTilts(pool), heat, _group_posteriors(view), 0.0, 0.0)
 
@@ -242,9 +236,7 @@ def _charge_by_sums(
         bound = error * (wide + most[chosen]) + lost * 2 * (wide + span[chosen]) + 1e-12
         bound -= heat_potential(here.before, here.balance) - slope * here.before * mass.sum()
         bound -= slope * (mass @ tilted)
-        for step_up in (*LADDER, None):
-            tried = here.allowed if step_up is None else step_up * floor[chosen]
-            tried = np.maximum(tried, floor[chosen])
+        for tried in (floor[chosen], np.maximum(here.allowed, floor[chosen])):
             undecided = np.flatnonzero(tried < charges[chosen])
             after = np.maximum(here.balance - tried, 0.0)[undecided]
             over = mass @ heat_potential(tilted[:, undecided], after) + bound[undecided]
@@ -352,7 +344,7 @@ class _Tests:
         return after - self._slope * moved - self._goal
 
     def add(self, moved: Matrix) -> None:
-        step = max(1, IN_CACHE // max(1, moved.shape[1]))  # there may be no unit to test
+        step = max(1, TESTED_AT_ONCE // max(1, moved.shape[1]))  # there may be no unit to test
         for start in range(0, len(moved), step):
             rows = moved[start : start + step]
             columns = [np.square(rows), *(self._over(rows, tried) for tried in self._tried)]
@@ -381,3 +373,78 @@ class _Tests:
             enough = np.where(over <= self._heat.extra, np.maximum(tried, floor), np.inf)
             charges = np.minimum(charges, enough)
         return charges
+
+
+# --- balances -----------------------------------------------------------------------------------
+
+
+def first_balance(advantage: float) -> float:
+    """Return ``V_0 = (pi/2) adv²``, with which ``Phi(0, V_0)`` is the advantage."""
+    return 0.5 * math.pi * advantage**2
+
+
+def balance_advantage(balance: float) -> float:
+    """Return the advantage that a balance allows from the start: the inverse of the above."""
+    return math.sqrt(max(balance, 0.0) * 2 / math.pi)
+
+
+@dataclass(frozen=True, slots=True, kw_only=True, eq=False)
+class Balances:
+    """The membership budget that remains for each unit; curator-only.
+
+    ``per_unit`` is ``V`` of every unit, updated at each release and never recomputed from the
+    belief. ``advantage`` is the limit of all releases together, ``reserve`` the remaining share of
+    the reserve.
+    """
+
+    per_unit: Vector
+    advantage: float
+    reserve: float = 1.0
+
+    def __post_init__(self) -> None:
+        freeze(self.per_unit)
+
+    @classmethod
+    def begin(cls, advantage: float, n_units: int) -> Self:
+        full = first_balance((1 - RESERVE) * advantage)
+        return cls(per_unit=np.full(n_units, full), advantage=advantage)
+
+    @property
+    def worst(self) -> float:
+        return float(self.per_unit.min())
+
+    @property
+    def increment_left(self) -> float:
+        """The gain over a blind guess that the smallest balance allows; public."""
+        return 0.5 * balance_advantage(self.worst) / (1 - RESERVE)
+
+    def least_after(self, increment: float) -> float:
+        """Return the balance below which more than ``increment`` of that would be gone."""
+        return first_balance(2 * (1 - RESERVE) * max(self.increment_left - increment, 0.0))
+
+    def planned(self, n_left: int, n_done: int) -> Vector:
+        """Return the allowance of units for the next of ``n_left`` releases, after ``n_done``.
+
+        The geometric mean of spreading what a unit saved over all of them and of spending it at
+        once.
+        """
+        full = Balances.begin(self.advantage, 1).worst
+        even = self.per_unit / n_left
+        ahead = self.per_unit - full * ((n_left - 1) / (n_left + n_done))
+        return np.minimum(np.sqrt(even * np.maximum(even, ahead)), self.per_unit)
+
+    def heat(self, before: Vector, allowed: Vector, part: float) -> Heat:
+        """Return the terms of a release that takes a ``part`` of the remaining reserve."""
+        used = part * self.reserve
+        full_reserve = first_balance(self.advantage) - first_balance((1 - RESERVE) * self.advantage)
+        return Heat(
+            before=before,
+            balance=self.per_unit,
+            allowed=allowed,
+            extra=used * RESERVE * self.advantage,
+            extra_square=used * full_reserve,
+        )
+
+    def after(self, charges: Vector, part: float) -> Self:
+        remaining = np.maximum(self.per_unit - charges * (1 + 1e-12), 0.0)
+        return replace(self, per_unit=remaining, reserve=self.reserve * (1 - part))

@@ -10,7 +10,7 @@ from __future__ import annotations
 import math
 from collections.abc import Iterator
 from dataclasses import dataclass, replace
-from typing import Any, Protocol, TypeAlias
+from typing import Any, TypeAlias
 
 import numpy as np
 import numpy.typing as npt
@@ -18,6 +18,7 @@ import numpy.typing as npt
 from pacprivacy._checks import Matrix, Vector, check_log_belief, freeze
 from pacprivacy._random import coerce_seed, public_generator
 from pacprivacy.errors import PoolError
+from pacprivacy.sample import Pool
 from pacprivacy.theory import entropy
 
 MASK_CELLS = 1 << 21  # of a block of masks, so that it fits in the cache
@@ -37,35 +38,6 @@ Units: TypeAlias = npt.NDArray[np.int64]
 Groups: TypeAlias = npt.NDArray[np.int64]
 Floats: TypeAlias = npt.NDArray[Any]  # of single or of double precision
 Step: TypeAlias = tuple[slice, Units | slice]  # places in a list of units, and those that are there
-
-
-class Candidates(Protocol):
-    """A pool, as far as the attacker cares."""
-
-    @property
-    def n_subsets(self) -> int: ...
-
-    @property
-    def n_units(self) -> int: ...
-
-    @property
-    def independent(self) -> bool: ...
-
-    @property
-    def prior(self) -> float: ...
-
-    @property
-    def folds(self) -> int:
-        """Candidates ``r, r + m/k, r + 2m/k, ...`` leave out the ``k`` folds of one partition."""
-        ...
-
-    def counts(self) -> npt.NDArray[np.int32]: ...
-
-    def inside(
-        self, units: Units | slice, subset: int | None = None, *, n_subsets: int | None = None
-    ) -> npt.NDArray[np.uint8]:
-        """Return 1 if a unit is in a subset: for all subsets, the first ``n_subsets``, or one."""
-        ...
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -233,17 +205,9 @@ def _likelihoods(view: View, draws: Draws) -> tuple[Matrix, Matrix, Vector]:
         log_p += view.log_prior
     if view.groups is not None:
         log_p[view.groups[draws.indices][:, None] != view.groups[None, :]] = -np.inf
-    log_p -= _row_maxima(log_p)[:, None]
+    log_p -= log_p.max(axis=1, keepdims=True)
     p = np.exp(log_p)
     return log_p, p, p.sum(axis=1)
-
-
-def _row_maxima(rows: Matrix) -> Vector:
-    """Return the maximum of every row, quickly for short rows."""
-    n = rows.shape[1]
-    if n <= 16:
-        return np.asarray(np.ascontiguousarray(rows.T).max(axis=0))
-    return np.asarray(np.maximum.reduceat(rows.ravel(), np.arange(0, rows.size, n)))
 
 
 def draw_view_blocks(
@@ -277,7 +241,7 @@ class Belief:
         """``KL(belief || uniform)``: nats learned about the secret so far."""
         return max(0.0, math.log(len(self.log_p)) - float(entropy(self.log_p)))
 
-    def success_per_unit(self, pool: Candidates) -> Vector:
+    def success_per_unit(self, pool: Pool) -> Vector:
         """Return the attacker's success on each unit, had both cases been equally likely."""
         check_view_size(len(self.log_p), pool)
         tilts = ViewTilts(pool)
@@ -289,7 +253,7 @@ class Belief:
 class ViewTilts:
     """Turns posteriors into ``a`` for any units, by one product with their centred masks."""
 
-    def __init__(self, pool: Candidates) -> None:
+    def __init__(self, pool: Pool) -> None:
         self._pool = pool
         self.n_units, self.n_subsets = pool.n_units, pool.n_subsets
         m = self.n_subsets
@@ -382,7 +346,7 @@ class ViewTilts:
 
 
 def unit_beliefs_of_view(
-    pool: Candidates, log_prior: Vector, units: Units | slice
+    pool: Pool, log_prior: Vector, units: Units | slice
 ) -> tuple[Vector, Vector]:
     """Return the share of the candidates that hold each unit, and the belief that it was used."""
     tilts = ViewTilts(pool)
@@ -391,7 +355,7 @@ def unit_beliefs_of_view(
     return share, np.clip(inside, 0.0, 1.0)
 
 
-def check_view_size(n_outputs: int, pool: Candidates) -> None:
+def check_view_size(n_outputs: int, pool: Pool) -> None:
     if pool.n_subsets != n_outputs:
         raise PoolError(
             f"pool must have one subset per output; got {pool.n_subsets} subsets for "

@@ -74,10 +74,6 @@ class Attack(Protocol):
     @property
     def question(self) -> str: ...
 
-    @property
-    def fresh_secrets(self) -> bool:
-        """Whether it can be held against a certificate about a fresh, independent secret."""
-
     def train(self, target: Target, shadow: Releases) -> Trained:
         """Choose targets and strategy on releases that have no other use."""
 
@@ -92,11 +88,10 @@ class Bayes:
     n_attacked: int = 1
     name: str = "bayes"
     question: str = "one unit: in or out"
-    fresh_secrets: bool = True
 
     def train(self, target: Target, shadow: Releases) -> Trained:
         see = partial(noise_model_posteriors, target, learn_noise_model(target, shadow))
-        cost = len(target.known) * target.pool.n_units
+        cost = len(target.centers) * target.pool.n_units
         enough = shadow.part(slice(0, max(200, TRAINING_PRODUCTS // cost)))
         return _ask_easiest(target, see, enough, self.n_attacked)
 
@@ -153,7 +148,6 @@ class LikelihoodRatio:
     n_attacked: int = 1
     name: str = "likelihood_ratio"
     question: str = "one unit: in or out"
-    fresh_secrets: bool = True
 
     def train(self, target: Target, shadow: Releases) -> Trained:
         fit = fit_gaussian_attack if self.score == "gaussian" else fit_empirical_attack
@@ -320,7 +314,6 @@ class Precision:
     n_attacked: int = 1
     name: str = "precision"
     question: str = "one unit: in or out"
-    fresh_secrets: bool = False
 
     def train(self, target: Target, shadow: Releases) -> Trained:
         if target.simulated:
@@ -344,7 +337,7 @@ class Precision:
 
 def _possible(target: Target, released: Matrix, sums: Integers, products: Integers) -> Mask:
     """Return which candidates could have given which release, shape (N, m)."""
-    centers = target.centers[target.known]
+    centers = target.centers
     possible = np.ones((len(released), len(centers)), dtype=np.bool_)
     for column in sums:
         std = None
@@ -402,7 +395,6 @@ class Naming:
 
     name: str = "naming"
     question: str = "the subset that was used"
-    fresh_secrets: bool = False
 
     def train(self, target: Target, shadow: Releases) -> Trained:
         model = learn_noise_model(target, shadow)
@@ -410,9 +402,7 @@ class Naming:
         def hits(releases: Releases) -> Mask:
             right = np.empty((len(releases), 1), dtype=np.bool_)
             for chosen, posterior in noise_model_posteriors(target, model, releases):
-                right[chosen, 0] = (
-                    target.known[posterior.argmax(axis=1)] == releases.indices[chosen]
-                )
+                right[chosen, 0] = posterior.argmax(axis=1) == releases.indices[chosen]
             return right
 
         return Trained(guesses=(Guess(prior=float(np.exp(target.log_p.max()))),), hits=hits)

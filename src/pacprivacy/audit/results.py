@@ -170,11 +170,11 @@ class AuditPromise:
         if guess.unit is None:
             return posterior_success(self.mi_nats, guess.prior)
         members = target.members(np.array([guess.unit]))[:, 0]
-        share = target.pool.prior if target.fresh else float(members.mean())
+        share = float(members.mean())
         if not 0 < share < 1:
             return 1.0
         inside = share
-        if not target.fresh and np.ptp(target.log_p):
+        if np.ptp(target.log_p):
             inside = min(1.0, float(np.exp(target.log_p) @ members))
         most = min(self.membership, membership_success(self.mi_nats, share, inside))
         return min(1.0, 0.5 + (most - 0.5) / target.odds(guess.unit)[1])
@@ -219,7 +219,7 @@ def audit(
     held = subject.bundle if isinstance(subject, Release) else subject
     if isinstance(held, CoinBundle | CoinTarget):
         certificate = certificate or _own_certificate(subject)
-        coin_game = CoinGame(n_trials=_enough(n_trials), seed=seed)
+        coin_game = CoinGame(n_trials=_check_n_trials(n_trials), seed=seed)
         outcomes = _attack_coins(held, certificate, coin_game, attacks)
         # The worst unit reaches what is promised: all verdicts together may fail that often.
         return AuditResults(_judge(each, gamma / len(outcomes)) for each in outcomes)
@@ -231,24 +231,20 @@ def audit(
             "which then pays every clock again."
         )
     target, promised = _resolve(held, certificate or _own_certificate(subject))
-    if promised.kind != "exact":
-        target = target.with_fresh_secret(public_generator(seed, "audit-split"))
-        n_trials = min(n_trials, len(target.held_out))
-    _enough(n_trials, fresh=target.fresh)
+    _check_n_trials(n_trials)
     chosen = _choose(attacks, target)
     n_shadow = max(MIN_SHADOW, 2 * n_trials)
-    shadow = target.shadow(n_shadow, public_generator(seed, "audit-shadow"))
-    trials = target.trials(n_trials, public_generator(seed, "audit-trials"))
+    shadow = target.releases(n_shadow, public_generator(seed, "audit-shadow"))
+    trials = target.releases(n_trials, public_generator(seed, "audit-trials"))
     promise = AuditPromise.of(promised)
     game = _Game(target=target, trials=trials, promise=promise, gamma=gamma, seed=seed)
     return AuditResults(_measure(attack, attack.train(target, shadow), game) for attack in chosen)
 
 
-def _enough(n_trials: int, *, fresh: bool = False) -> int:
+def _check_n_trials(n_trials: int) -> int:
     if n_trials < MIN_TRIALS:
         raise AuditError(
-            f"n_trials must be at least {MIN_TRIALS}; got {n_trials}. Fewer tell nothing"
-            + (": use a pool of more subsets." if fresh else ".")
+            f"n_trials must be at least {MIN_TRIALS}; got {n_trials}. Fewer tell nothing."
         )
     return n_trials
 
@@ -303,6 +299,12 @@ def _resolve(
             "Read it with Certificate.read('release.json')."
         )
     certificate = as_pool_certificate(certificate)
+    if certificate.kind != "exact":
+        raise AuditError(
+            "certificate must be exact; got one about a fresh secret, of kind "
+            f"{certificate.kind!r}. Leave out the rule: the release is then about a secret from "
+            "the pool."
+        )
     if isinstance(subject, Bundle):
         noise_var = float(np.square(subject.grid_step * subject.units_per_std).sum())
         same_shape = certificate.dimension == subject.outputs.shape[1]
@@ -333,18 +335,12 @@ def _choose(attacks: Sequence[str | Attack] | None, target: Target) -> list[Atta
         fitting = [ATTACKS[name] for name in DEFAULT_ATTACKS]
         if not target.simulated:
             fitting.append(ATTACKS["precision"])
-        return [attack for attack in fitting if attack.fresh_secrets or not target.fresh]
+        return fitting
     chosen = []
     for item in attacks:
         if isinstance(item, str) and item not in ATTACKS:
             raise AuditError(f"attack must be one of {', '.join(ATTACKS)}; got {item!r}.")
-        attack = ATTACKS[item] if isinstance(item, str) else item
-        if target.fresh and not attack.fresh_secrets:
-            raise AuditError(
-                f"attack {attack.name!r} needs an exact certificate: it compares with the blind "
-                "success of someone who knows the pool. Use bayes or likelihood_ratio here."
-            )
-        chosen.append(attack)
+        chosen.append(ATTACKS[item] if isinstance(item, str) else item)
     return chosen
 
 

@@ -8,7 +8,7 @@ from __future__ import annotations
 
 import math
 from collections.abc import Callable, Iterator
-from dataclasses import dataclass, replace
+from dataclasses import dataclass
 from typing import Self, TypeAlias
 
 import numpy as np
@@ -33,7 +33,7 @@ Draw = Callable[[Integers, np.random.Generator], Matrix]
 ReleaseProcedure = Callable[[int, np.random.Generator], ArrayLike]
 
 UNLIKELY = 1e-6
-EDGE = 1e-9  # of a share: a unit that is in all known subsets, or in none
+EDGE = 1e-9  # of a share: a unit that is in all subsets, or in none
 BLOCK_CELLS = 1 << 21
 UNIT_BLOCK = 2048
 RELEASES_PER_DIRECTION = 10  # below this a full covariance is noise itself
@@ -65,21 +65,16 @@ class Target:
     ``centers``, shape (m, q), are what each candidate would show without noise, ``log_p`` the law
     of the index; ``draw(indices, rng)`` returns one release per index. ``noise_std`` is that of
     simulated Gaussian noise; where it is None the attacker learns it. ``declared_std`` is what a
-    procedure says it adds; no attack trusts it. The release shows the group of its candidate. The
-    attacker knows the candidates ``known`` and trials are made from
-    ``held_out``: both are the whole pool, unless the secret is *fresh*.
+    procedure says it adds; no attack trusts it. The release shows the group of its candidate.
     """
 
     centers: Matrix
     pool: Pool
     log_p: Vector
     draw: Draw
-    known: Integers
-    held_out: Integers
     noise_std: Vector | None = None
     declared_std: Vector | None = None
     groups: Integers | None = None
-    fresh: bool = False
 
     def __post_init__(self) -> None:
         freeze(self.centers)
@@ -90,7 +85,7 @@ class Target:
             )
 
     def __repr__(self) -> str:
-        return f"Target(curator-only, {len(self.centers)} candidates, fresh={self.fresh})"
+        return f"Target(curator-only, {len(self.centers)} candidates)"
 
     @classmethod
     def of_bundle(cls, bundle: Bundle) -> Self:
@@ -102,7 +97,6 @@ class Target:
             noise = np.rint(rng.standard_normal((len(indices), len(units))) * units)
             return (points[indices] + noise.astype(np.int64)) * step
 
-        everyone = np.arange(len(points), dtype=np.int64)
         return cls(
             centers=points * step,
             pool=bundle.pool,
@@ -110,8 +104,6 @@ class Target:
             draw=draw,
             noise_std=step * units,
             groups=bundle.groups,
-            known=everyone,
-            held_out=everyone,
         )
 
     @classmethod
@@ -142,7 +134,6 @@ class Target:
                 )
             return np.array(rows).reshape(len(indices), centers.shape[1])
 
-        everyone = np.arange(len(centers), dtype=np.int64)
         std = None
         if declared_std is not None:
             std = np.broadcast_to(np.asarray(declared_std, np.float64), centers.shape[1:])
@@ -152,8 +143,6 @@ class Target:
             log_p=check_log_belief(log_p, len(centers)),
             draw=draw,
             declared_std=std,
-            known=everyone,
-            held_out=everyone,
         )
 
     @property
@@ -161,26 +150,11 @@ class Target:
         """Whether releases come from a stated law rather than from running a procedure."""
         return self.noise_std is not None
 
-    def with_fresh_secret(self, rng: np.random.Generator) -> Target:
-        """Return the target for certificates about a fresh, independent secret.
-
-        The attacker knows a random half of the subsets; every other one is the secret of one trial.
-        """
-        order = rng.permutation(len(self.centers)).astype(np.int64)
-        half = len(order) // 2
-        return replace(self, known=np.sort(order[:half]), held_out=order[half:], fresh=True)
-
-    def shadow(self, n_releases: int, rng: np.random.Generator) -> Releases:
-        """Draw training releases from the attacker's knowledge."""
-        weights = np.exp(self.log_p[self.known])
-        chosen = rng.choice(len(self.known), size=n_releases, p=weights / weights.sum())
-        return self._release(self.known[chosen], rng)
-
-    def trials(self, n_releases: int, rng: np.random.Generator) -> Releases:
-        """Draw the releases that success is measured on: independent, and used for nothing else."""
-        if not self.fresh:
-            return self.shadow(n_releases, rng)
-        return self._release(self.held_out[:n_releases], rng)
+    def releases(self, n_releases: int, rng: np.random.Generator) -> Releases:
+        """Draw independent releases."""
+        weights = np.exp(self.log_p)
+        indices = rng.choice(len(weights), size=n_releases, p=weights / weights.sum())
+        return self._release(indices, rng)
 
     def _release(self, indices: Integers, rng: np.random.Generator) -> Releases:
         groups = None if self.groups is None else self.groups[indices]
@@ -190,15 +164,15 @@ class Target:
         return self.pool.inside(units).view(np.bool_)
 
     def shares(self, units: Integers | slice) -> Vector:
-        """Return the share of the subsets that contain each unit, as far as the attacker knows."""
-        shares: Vector = self.members(units)[self.known].mean(axis=0)
+        """Return the share of the subsets that contain each unit."""
+        shares: Vector = self.members(units).mean(axis=0)
         return np.clip(shares, EDGE, 1 - EDGE)
 
     def odds(self, unit: int) -> tuple[float, float]:
         """Return the rate of *in* among trials of a unit, and the weight of success above 1/2."""
         members = self.members(np.array([unit]))[:, 0]
         share = float(members.mean())
-        if self.fresh or not np.ptp(self.log_p) or not 0 < share < 1:
+        if not np.ptp(self.log_p) or not 0 < share < 1:
             return 0.5, 1.0
         inside = min(1.0, float(np.exp(self.log_p) @ members))
         weight_in, weight_out = inside / (2 * share), (1 - inside) / (2 * (1 - share))
@@ -208,28 +182,17 @@ class Target:
         """Return independent releases in which a unit is in as often as the game says."""
         members = self.members(np.array([unit]))[:, 0]
         chance, _ = self.odds(unit)
-        inside = self.pool.prior if self.fresh else float(np.exp(self.log_p) @ members)
+        inside = float(np.exp(self.log_p) @ members)
         if math.isclose(inside, chance, abs_tol=1e-12):
             return trials
-        if not self.fresh:
-            is_in, weights = rng.random(len(trials)) < chance, np.exp(self.log_p)
-            indices = np.empty(len(trials), dtype=np.int64)
-            for side in (True, False):
-                law = weights * (members == side)
-                chosen = is_in == side
-                if chosen.any():
-                    indices[chosen] = rng.choice(len(law), size=chosen.sum(), p=law / law.sum())
-            return self._release(indices, rng)
-        places = [np.flatnonzero(members[trials.indices] == side) for side in (True, False)]
-        n = min(len(where) for where in places)
-        if n == 0:
-            raise AuditError(
-                "pool must hold subsets with the attacked unit and without it; all that are left "
-                "for trials agree. Use a pool of more subsets."
-            )
-        is_in = rng.random(n) < chance
-        n_in = int(is_in.sum())
-        return trials.part(np.concatenate([places[0][:n_in], places[1][: n - n_in]]))
+        is_in, weights = rng.random(len(trials)) < chance, np.exp(self.log_p)
+        indices = np.empty(len(trials), dtype=np.int64)
+        for side in (True, False):
+            law = weights * (members == side)
+            chosen = is_in == side
+            if chosen.any():
+                indices[chosen] = rng.choice(len(law), size=chosen.sum(), p=law / law.sum())
+        return self._release(indices, rng)
 
 
 def _check_points(bundle: Bundle) -> None:
@@ -308,23 +271,22 @@ def noise_model_axes(centered: Matrix) -> tuple[Vector, Matrix]:
 
 
 def noise_model_blocks(target: Target, model: NoiseModel, releases: Releases) -> Blocks:
-    """Yield blocks of squared distances to the known candidates, infinite for other groups."""
-    centers = target.centers[target.known]
+    """Yield blocks of squared distances to the candidates, infinite for other groups."""
+    centers = target.centers
     block = max(1, BLOCK_CELLS // max(len(centers), UNIT_BLOCK))
     for start in range(0, len(releases), block):
         chosen = slice(start, min(start + block, len(releases)))
         part = releases.part(chosen)
         distances = model.distances(part.values, centers)
         if target.groups is not None and part.groups is not None:
-            distances[part.groups[:, None] != target.groups[target.known][None, :]] = np.inf
+            distances[part.groups[:, None] != target.groups] = np.inf
         yield chosen, distances
 
 
 def noise_model_posteriors(target: Target, model: NoiseModel, releases: Releases) -> Blocks:
-    """Yield the posterior over the known candidates for blocks of releases; rows sum to one."""
-    log_p = target.log_p[target.known]
+    """Yield the posterior over the candidates for blocks of releases; rows sum to one."""
     for chosen, distances in noise_model_blocks(target, model, releases):
-        yield chosen, noise_model_weights(log_p - 0.5 * distances)
+        yield chosen, noise_model_weights(target.log_p - 0.5 * distances)
 
 
 def noise_model_weights(logs: Matrix) -> Matrix:
@@ -338,7 +300,7 @@ def noise_model_weights(logs: Matrix) -> Matrix:
 
 
 def noise_model_units(target: Target, posterior: Matrix, units: Integers | slice) -> Matrix:
-    members = target.members(units)[target.known].astype(np.float64)
+    members = target.members(units).astype(np.float64)
     inside: Matrix = posterior @ members
     return inside
 

@@ -8,8 +8,8 @@ from typing import Annotated, Final, Literal
 
 import typer
 
-from pacprivacy._certificates import release_file
 from pacprivacy._checks import suggestion
+from pacprivacy._values import release_file
 from pacprivacy.budget import AnyBudget, budget_limits, parse_budget
 from pacprivacy.cli.console import (
     option,

@@ -25,7 +25,7 @@ from pacprivacy.errors import BudgetError, MechanismError
 from pacprivacy.noise import as_rule, check_rule_feasible, propose_rule_noise
 from pacprivacy.release import error_bar_rows, measure_error_bars
 from pacprivacy.sample import Coins
-from pacprivacy.session import DryRun, Session
+from pacprivacy.session import DryRun, SampleOptions, SingleSession
 from pacprivacy.simulation import Outputs, scale_run_outputs
 from pacprivacy.tables import ModelStudy, find_model, read_model_study
 
@@ -125,16 +125,15 @@ def _plan(
     if isinstance(study.sample, Coins):
         planned = _plan_coins(study, limits)
     else:
-        dry_run = DryRun(
-            study.universe,
+        options_of_run = SampleOptions(
             sample=study.sample,
             n_subsets=table.subsets,
             units=study.units,
             n_jobs=table.jobs,
             rng=seed,
             progress=screen.progress,
-            reason=reason,
         )
+        dry_run = DryRun(study.universe, options_of_run, reason=reason)
         planned = _plan_pool(dry_run, study, table, limits, quiet=screen.quiet)
     screen.show(planned.show, planned.to_dict())
     if screen.is_for_people and reason is not None and dry_run.pool is not None:
@@ -170,9 +169,8 @@ def _plan_coins(study: ModelStudy, limits: dict[str, AnyBudget]) -> _Planned:
     costs: dict[str, Costs] = {}
     refused = []
     plan, reason = None, MechanismError("no budget was given")
-    with Session.alone(
-        study.universe, next(iter(limits.values())), sample=study.sample, units=study.units
-    ) as session:
+    chosen = SampleOptions(sample=study.sample, units=study.units)
+    with SingleSession(study.universe, next(iter(limits.values())), options=chosen) as session:
         for text, limit in limits.items():
             try:
                 plan = session.plan(study.mechanism, limit)

@@ -10,8 +10,8 @@ from dataclasses import asdict, replace
 from pathlib import Path
 from typing import Annotated, Any, Final, get_args
 
-from pacprivacy._certificates import read_key, read_release
 from pacprivacy._checks import suggestion
+from pacprivacy._values import read_key, read_release
 from pacprivacy.budget import AnyBudget, Spent, budget_limits
 from pacprivacy.cli import options
 from pacprivacy.cli.console import (
@@ -29,7 +29,13 @@ from pacprivacy.mechanism import Mechanism
 from pacprivacy.noise import as_rule
 from pacprivacy.release import Release
 from pacprivacy.sample import Coins
-from pacprivacy.session import SUBSETS_BATCHED, Session
+from pacprivacy.session import (
+    SUBSETS_BATCHED,
+    LedgerPlace,
+    SampleOptions,
+    Session,
+    SingleSession,
+)
 from pacprivacy.tables import ModelStudy, StudyFile, find_model, read_model_study, read_study
 
 PROMISES: Final = ("pac", "dp")
@@ -115,13 +121,13 @@ def _release(
             request, account.budget or "", simulate=draws, quiet=screen.quiet
         )
     else:
-        drawn = {
-            "n_subsets": table.subsets,
-            "n_jobs": table.jobs,
-            "rng": seed,
-            "progress": screen.progress,
-            "simulate": simulate,
-        }
+        drawn = SampleOptions(
+            n_subsets=table.subsets,
+            n_jobs=table.jobs,
+            rng=seed,
+            progress=screen.progress,
+            simulate=simulate,
+        )
         release = _release_pac(request, file, account, output, table, drawn=drawn)
     files = save_release(release, output, sign=sign)
     show_release(release, files, screen, full=full)
@@ -134,7 +140,7 @@ def _release_pac(
     output: Path,
     table: options.TableOptions,
     *,
-    drawn: dict[str, Any],
+    drawn: SampleOptions,
 ) -> Release:
     as_rule(table.rule)
     limits, total, share = account.limits(), account.read_total(), account.part
@@ -157,7 +163,7 @@ def _release_pac(
             study = study.with_default_sample(limits, table.pool_options)
     else:
         study = read_study(asked.data, file, unit=table.unit, reading=reading, sample=sample)
-    quiet = drawn["progress"] is False
+    quiet = drawn.progress is False
     tell_curator(study.notes, quiet=quiet)
     with warnings.catch_warnings(), _kept(table.checkpoint, output, study) as checkpoint:
         if quiet:
@@ -195,30 +201,27 @@ def _open_session(
     limits: AnyBudget | None,
     table: options.TableOptions,
     *,
-    drawn: dict[str, Any],
+    drawn: SampleOptions,
 ) -> tuple[Session, Mechanism]:
+    drawn = replace(drawn, sample=study.sample, units=study.units)
     if account.ledger is None:
         assert limits is not None  # a share is one of a ledger
-        session: Session = Session.alone(
+        session: Session = SingleSession(
             study.universe,
             limits,
             study.mechanism,
+            drawn,
             rule=table.rule,
             checkpoint=table.checkpoint,
-            sample=study.sample,
-            units=study.units,
-            **drawn,
         )
         return session, study.mechanism
-    session = study.open_session(
+    place = LedgerPlace(
         ledger=account.ledger,
-        total=total,
-        dataset=account.dataset,
-        principal=account.principal,
+        dataset=account.dataset or study.name,
+        principal=account.principal or "default",
         state=account.state,
-        **drawn,
     )
-    return session, study.of_rows()
+    return study.open_session(place, total, drawn), study.of_rows()
 
 
 @contextmanager

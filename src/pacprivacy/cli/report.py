@@ -5,7 +5,7 @@ from typing import Annotated
 
 import typer
 
-from pacprivacy._certificates import release_file
+from pacprivacy._values import release_file
 from pacprivacy.cli.console import Screen, Verb, option, show_status, switch
 from pacprivacy.release import Release
 from pacprivacy.reporting import report as write_report

@@ -20,7 +20,7 @@ from pacprivacy.cli.sql import Schemas, Via, open_sql_tables
 from pacprivacy.errors import DataError, LedgerError, PacPrivacyError
 from pacprivacy.estimators import PrivatePredictor
 from pacprivacy.sample import Coins
-from pacprivacy.session import Session
+from pacprivacy.session import LedgerPlace, SampleOptions, Session
 
 MAX_TLS_BYTES = 1 << 20
 _Models = Annotated[
@@ -93,8 +93,8 @@ def _serve(
         state = None if state is None else state.with_name(f"{state.name}.{queries}")
     try:
         if source is not None:
-            names = {"dataset": queries, "ledger": ledger, "state": state}
-            session = _open_tables(source, schema, unit, via or [], total, names)
+            place = LedgerPlace(ledger=ledger, dataset=queries, state=state)
+            session = _open_tables(source, schema, unit, via or [], total, place)
         service = serving.Service(known, predictor, session=session, limits=limits)
     except BaseException:
         if predictor is not None:
@@ -120,14 +120,14 @@ def _open_tables(
     unit: str | None,
     via: list[str],
     total: str | None,
-    names: dict[str, Any],
+    place: LedgerPlace,
 ) -> Session:
     if unit is None:
         raise DataError("--unit must be given with --tables; got none. Use --unit customer.id.")
     tables = open_sql_tables(source, schemas, unit=unit, via=via)
     budget = None if total is None else parse_budget(total)
     options.check_coin_budget(budget, name="--total", advice="")
-    return Session(tables, budget=budget, sample=Coins(), **names)
+    return Session.with_options(tables, budget, SampleOptions(sample=Coins()), place)
 
 
 def _serving() -> Any:

@@ -7,7 +7,7 @@ from typing import Annotated, Any, Final
 
 import typer
 
-from pacprivacy._certificates import DP_SCHEMA, read_release
+from pacprivacy._values import DP_SCHEMA, read_release
 from pacprivacy.cli.console import Screen, Verb, option, show
 from pacprivacy.cli.options import (
     BundleFile,

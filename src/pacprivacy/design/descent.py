@@ -45,9 +45,9 @@ from pacprivacy.mechanism import (
     subset_sums,
 )
 from pacprivacy.noise import NoisePlan, calibrate
-from pacprivacy.release import CertificateNoise, PoolCertificate, ReleaseSecret, open_parts_text
+from pacprivacy.release import CertificateNoise, PoolCertificate, open_parts_text
 from pacprivacy.sample import Pool, PoolStrategy
-from pacprivacy.session import DryRun
+from pacprivacy.session import DryRun, ReleaseSecret, SampleOptions
 from pacprivacy.theory import membership_success
 
 Gradients: TypeAlias = Callable[[Vector], Matrix]
@@ -227,7 +227,8 @@ def descend(
     X, targets = read_signs(records.parts, "gradient descent")
     steps = plan.steps(X, targets, limit.mi_nats)
     template = DescentGradient(objective=plan.objective, weights=np.zeros(steps.shape))
-    dry_run = DryRun(records, sample=sample, n_subsets=n_subsets, units=units, rng=rng)
+    options = SampleOptions(sample=sample, n_subsets=n_subsets, units=units, rng=rng)
+    dry_run = DryRun(records, options)
     candidates, notes = dry_run.draw(template)
 
     def gradients(weights: Vector) -> Matrix:

@@ -13,7 +13,7 @@ from pacprivacy.errors import MechanismError
 from pacprivacy.mechanism import MechanismWrapper, as_mechanism
 from pacprivacy.noise import AnyRule, NoisePlan, Observation, sample_discrete_gaussian
 from pacprivacy.sample import Pool, PoolStrategy
-from pacprivacy.session import DryRun
+from pacprivacy.session import DryRun, SampleOptions
 from pacprivacy.simulation import Outputs
 
 
@@ -142,14 +142,10 @@ def tune_budgets(
             f"thetas and budgets must not be empty and n_releases at least 2; got {len(thetas)}, "
             f"{len(limits)} and {n_releases}. Give a list of values to try."
         )
-    dry_run = DryRun(
-        data,
-        sample=sample,
-        n_subsets=n_subsets,
-        n_jobs=n_jobs,
-        rng=coerce_seed(rng),
-        progress=False,
+    options = SampleOptions(
+        sample=sample, n_subsets=n_subsets, n_jobs=n_jobs, rng=coerce_seed(rng), progress=False
     )
+    dry_run = DryRun(data, options)
     n_subsets = dry_run.draw(make_mechanism(thetas[0]), limits[0], rule=rule)[0].n_subsets
     curves: list[list[TunePoint]] = [[] for _ in limits]
     for theta in thetas:

@@ -15,9 +15,9 @@ from typing import Any, Final
 
 import numpy as np
 
-from pacprivacy._certificates import Verified, verify
 from pacprivacy._checks import Vector
 from pacprivacy._rounding import at_most
+from pacprivacy._values import Verified, verify
 from pacprivacy.dp.certificate import NOT_PROMISED, ONE_RELEASE, DPCertificate, Neighbours
 from pacprivacy.dp.events import (
     Accountable,

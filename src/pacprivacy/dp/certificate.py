@@ -9,30 +9,28 @@ from typing import Any, Final, Literal, Self
 import msgspec
 
 from pacprivacy import _version
-from pacprivacy._certificates import (
-    DP_SCHEMA,
-    SHOWN_CHARACTERS,
-    digest_of,
-    plain_value,
-    read_certificate,
-    readings_text,
-    release_html,
-    rows_html,
-    write_release,
-)
 from pacprivacy._rounding import at_most, percent_at_most
 from pacprivacy._values import (
+    DP_SCHEMA,
+    SHOWN_CHARACTERS,
     SHOWN_ROWS,
     Row,
     certificate_page,
+    digest_of,
+    read_certificate,
+    readings_text,
+    release_html,
     release_text,
+    rows_html,
     rows_table,
     times_in_100,
     values_frame,
     values_html,
+    write_release,
     write_values,
 )
 from pacprivacy.errors import BudgetError, CertificateError
+from pacprivacy.mechanism import plain_value
 from pacprivacy.theory import success_for_epsilon
 
 INFINITE: Final = "infinity"  # of an epsilon in JSON

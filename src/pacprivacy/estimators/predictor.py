@@ -19,11 +19,11 @@ import sklearn
 from sklearn.base import BaseEstimator, ClassifierMixin, clone
 
 from pacprivacy import ledger as ledgers
-from pacprivacy._certificates import write_release
 from pacprivacy._checks import Array
 from pacprivacy._random import BitSource, coerce_seed, fresh_seed, public_generator, secret_source
 from pacprivacy._sklearn import read_new, read_seed
 from pacprivacy._system import open_regular, single_threaded, write_atomically
+from pacprivacy._values import write_release
 from pacprivacy.budget import BudgetLike, Information, as_budget, budget_limits
 from pacprivacy.errors import (
     BudgetError,
@@ -227,8 +227,9 @@ class PrivatePredictor(ClassifierMixin, BaseEstimator):  # type: ignore[misc]
             raise SecretError("predictor must be open; it is closed. Fit it again.")
         content = _to_bytes(self)
         digest = hashlib.sha256(content).hexdigest()
-        leases = Leases(ledger, digest, dataset=dataset or target.stem, state=state)
-        leases.payer = principal
+        leases = Leases(
+            ledger, digest, dataset=dataset or target.stem, principal=principal, state=state
+        )
         try:
             limits = budget_limits(self.bundle_.budget, self.bundle_.pool.n_subsets)
             write_atomically(target, content, mode=0o600)
@@ -263,9 +264,11 @@ class PrivatePredictor(ClassifierMixin, BaseEstimator):  # type: ignore[misc]
         bundle: AnswerBundle = predictor.bundle_
         predictor.certificate_ = certify_answer_bundle(bundle)
         digest = hashlib.sha256(content).hexdigest()
-        leases = Leases(ledger, digest, dataset=dataset or target.stem, state=state)
+        leases = Leases(
+            ledger, digest, dataset=dataset or target.stem, principal=principal, state=state
+        )
         try:
-            leases.payer, predictor._book = principal, leases
+            predictor._book = leases
             predictor._responder = _responder_of(
                 bundle,
                 secret_source(0, simulate=False),
@@ -304,24 +307,23 @@ class PrivatePredictor(ClassifierMixin, BaseEstimator):  # type: ignore[misc]
         """
         table = self._tabulate(X)
         replies: list[Reply | Exception] = []
-        start, payer = 0, self._book.payer
+        start = 0
         try:
             for principal, count in parts:
-                self._book.payer = principal
                 try:
-                    replies.append(self._reply(table[:, start : start + count]))
+                    replies.append(self._reply(table[:, start : start + count], principal))
                 except Exception as refused:
                     replies.append(refused)
                 start += count
         finally:
-            self._book.payer = payer
             self._responder.flush()
         return replies
 
-    def _reply(self, table: Array) -> Reply:
+    def _reply(self, table: Array, principal: str | None = None) -> Reply:
         if self.output == "score":
-            return self._responder.reply_scores(table)
-        return self._responder.reply_votes(table, n_classes=len(self.classes_))
+            return self._responder.reply_scores(table, payer=principal)
+        n_classes = len(self.classes_)
+        return self._responder.reply_votes(table, n_classes=n_classes, payer=principal)
 
     def answer(self, X: MatrixLike) -> npt.NDArray[np.float64]:
         """Release one noisy vector per row, shape (n_queries, n_classes); all rows or none."""

@@ -4,7 +4,6 @@ A release is reserved before the secret is used and committed before anyone sees
 leaves reserved stays spent.
 """
 
-import json
 import threading
 from collections.abc import Iterator
 from contextlib import contextmanager
@@ -16,7 +15,6 @@ from sqlalchemy import Connection, func, select
 from sqlalchemy.exc import DBAPIError, SQLAlchemyError
 
 from pacprivacy._random import Process, fresh_seed
-from pacprivacy._system import write_atomically
 from pacprivacy.budget import SUMS, Spent
 from pacprivacy.errors import BudgetError, BudgetExceededError, LedgerError, SecretError
 from pacprivacy.ledger import database as db
@@ -193,7 +191,6 @@ class SessionPlace:
     unseen: bool = False
 
 
-EXPORT_VERSION: Final = 1
 MOVED: Final = (
     "ledger {} must stand where this process left it; another process has gone on with the same "
     "secret. Nothing was released. Close this one."
@@ -460,23 +457,6 @@ class Ledger:
         without it, a ledger that was written anew passes.
         """
         return _verify_database(self._database, head)
-
-    def export(self, path: str | Path) -> Path:
-        """Write all entries to a JSON file, with the hashes that hold them together."""
-        with self._reading() as connection:
-            head = db.read_database_head(connection)
-            entries = [entry.to_public_dict() for entry in db.read_database_entries(connection)]
-        content = {
-            "schema_version": EXPORT_VERSION,
-            "ledger": head.ledger_id,
-            "created": head.created,
-            "head": head.hash,
-            "entries": entries,
-        }
-        target = Path(path)
-        text = json.dumps(content, indent=2, allow_nan=False) + "\n"
-        write_atomically(target, text.encode(), mode=0o644)
-        return target
 
     def _append(
         self, connection: Connection, reservation: Reservation, kind: EntryKind, **fields: Any

@@ -1,5 +1,6 @@
 """Computations on every subset, and their values as vectors."""
 
+from pacprivacy._checks import fixed_mechanism as fixed_mechanism
 from pacprivacy.mechanism.columns import (
     GAP_LEVEL as GAP_LEVEL,
     ISO as ISO,
@@ -31,6 +32,7 @@ from pacprivacy.mechanism.data import (
     MINIMUM_ROWS as MINIMUM_ROWS,
     Classes as Classes,
     Data as Data,
+    KeyedRecords as KeyedRecords,
     MatrixLike as MatrixLike,
     Parts as Parts,
     UnitLabels as UnitLabels,
@@ -40,14 +42,16 @@ from pacprivacy.mechanism.data import (
     code_data_labels as code_data_labels,
     coerce_data as coerce_data,
     find_data_classes as find_data_classes,
+    identity_names as identity_names,
     identity_warning as identity_warning,
     is_identity_column as is_identity_column,
     is_identity_name as is_identity_name,
+    is_repeated_identity as is_repeated_identity,
     products_of_columns as products_of_columns,
     read_data_columns as read_data_columns,
     read_data_numbers as read_data_numbers,
     read_labelled_data as read_labelled_data,
-    repeated_identities as repeated_identities,
+    row_blocks as row_blocks,
     split_data_units as split_data_units,
     subset_sizes as subset_sizes,
     subset_sums as subset_sums,
@@ -87,7 +91,6 @@ from pacprivacy.mechanism.mechanism import (
     RowsMechanism as RowsMechanism,
     Scaling as Scaling,
     as_mechanism as as_mechanism,
-    fixed_mechanism as fixed_mechanism,
     mechanism_layers as mechanism_layers,
     mechanism_with_totals as mechanism_with_totals,
     titled_mechanism as titled_mechanism,
@@ -98,6 +101,7 @@ from pacprivacy.mechanism.structure import (
     flatten as flatten,
     node_type as node_type,
     node_value as node_value,
+    plain_value as plain_value,
     shown_name as shown_name,
     total_numbers as total_numbers,
 )

@@ -5,10 +5,10 @@ from __future__ import annotations
 import hashlib
 import re
 import warnings
-from collections.abc import Callable, Mapping
+from abc import ABC, abstractmethod
+from collections.abc import Callable, Iterator, Sequence
 from dataclasses import dataclass, field
-from functools import partial
-from typing import Any, Final, Protocol, TypeAlias, runtime_checkable
+from typing import Any, Final, TypeAlias
 
 import narwhals as nw
 import numpy as np
@@ -64,7 +64,11 @@ class Data:
         def of_part(part: Any) -> Any:
             if isinstance(part, np.ndarray):
                 return np.take(part, rows, axis=0)
-            return part.take(rows) if _is_own(part) else read_data_table(part)[rows].to_native()
+            return (
+                part.take(rows)
+                if isinstance(part, KeyedRecords)
+                else read_data_table(part)[rows].to_native()
+            )
 
         return tuple(map(of_part, self.parts))
 
@@ -72,7 +76,7 @@ class Data:
         """Return a hash of types, shapes and contents (hexadecimal, curator-only)."""
         state = hashlib.blake2b(digest_size=16)
         for part in self.parts:
-            if _is_own(part):
+            if isinstance(part, KeyedRecords):
                 state.update(part.digest().encode())
             elif is_data_table(part):
                 _digest_table(state, part)
@@ -148,8 +152,8 @@ def _identities(part: Any) -> tuple[str, ...]:
         return column.to_numpy(), column.unique().to_numpy() if text else None
 
     columns: list[Any] = frame.columns
-    named = [name for name in columns if isinstance(name, str)]  # pandas has numbers, too
-    return repeated_identities({name: partial(read, name) for name in named})
+    named = identity_names([name for name in columns if isinstance(name, str)])  # or numbers
+    return tuple(name for name in named if is_repeated_identity(name, *read(name)))
 
 
 # --- columns that say whose row it is -----------------------------------------------------------
@@ -169,32 +173,29 @@ def is_identity_name(name: str) -> bool:
     return _LAST_WORDS.fullmatch((re.findall(r"[a-z]+", words) or [""])[-1]) is not None
 
 
-def repeated_identities(columns: Mapping[str, Callable[[], Entries]]) -> tuple[str, ...]:
-    """Return the columns that identify units, by their name or by codes in them, and repeat.
+def identity_names(columns: Sequence[str]) -> list[str]:
+    """Return the columns to be looked at: all, or of many those with such a name."""
+    return [name for name in columns if len(columns) <= _MOST_COLUMNS or is_identity_name(name)]
 
-    ``columns`` hold functions that return the entries, and of texts the distinct ones.
+
+def is_repeated_identity(name: str, entries: Array, texts: Array | None) -> bool:
+    """Whether a column identifies units, by its name or by codes in it, and repeats.
+
+    ``texts`` are its distinct entries, if it has texts.
     """
-
-    def repeats(name: str, entries: Array, texts: Array | None) -> bool:
-        by_name = is_identity_name(name)
-        if texts is None:
-            whole = by_name and entries.dtype.kind in "iuf" and not (entries % 1 != 0).any()
-            texts = np.unique(entries) if whole else entries
-        n_texts = len(texts)
-        if n_texts <= _FEW or not n_texts < len(entries) <= _MOST_ROWS_EACH * n_texts:
-            return False
-        written = [] if by_name else [str(text) for text in texts]
-        return by_name or (all(map(_CODE.fullmatch, written)) and not find_date_formats(written))
-
-    return tuple(
-        name
-        for name, read in columns.items()
-        if (len(columns) <= _MOST_COLUMNS or is_identity_name(name)) and repeats(name, *read())
-    )
+    by_name = is_identity_name(name)
+    if texts is None:
+        whole = by_name and entries.dtype.kind in "iuf" and not (entries % 1 != 0).any()
+        texts = np.unique(entries) if whole else entries
+    n_texts = len(texts)
+    if n_texts <= _FEW or not n_texts < len(entries) <= _MOST_ROWS_EACH * n_texts:
+        return False
+    written = [] if by_name else [str(text) for text in texts]
+    return by_name or (all(map(_CODE.fullmatch, written)) and not find_date_formats(written))
 
 
 def identity_warning(names: tuple[str, ...]) -> str:
-    """Return the warning about columns of :func:`repeated_identities`."""
+    """Return the warning about columns of which :func:`is_repeated_identity` is true."""
     says = "seems to say whose row it is, and repeats"
     if len(names) > 1:
         says = "seem to say whose row it is, and repeat"
@@ -206,23 +207,23 @@ def identity_warning(names: tuple[str, ...]) -> str:
 # --- rows, numbers and labels --------------------------------------------------------------------
 
 
-@runtime_checkable
-class _Subsettable(Protocol):
+class KeyedRecords(ABC):
     """Data whose rows are units already, such as tables with keys."""
 
+    @abstractmethod
     def __len__(self) -> int: ...
-    def take(self, rows: Integers) -> Any: ...
-    def digest(self) -> str: ...
 
+    @abstractmethod
+    def take(self, rows: Integers) -> Any:
+        """Return the records of these units."""
 
-def _is_own(part: Any) -> bool:
-    return isinstance(part, _Subsettable) and not (
-        isinstance(part, np.ndarray) or is_data_table(part)
-    )
+    @abstractmethod
+    def digest(self) -> str:
+        """Return a hash of the contents; curator-only."""
 
 
 def _coerce_part(part: Any, name: str) -> Any:
-    if _is_own(part):
+    if isinstance(part, KeyedRecords):
         return part
     if isinstance(part, np.ma.MaskedArray) and np.ma.is_masked(part):
         raise DataError(
@@ -515,16 +516,22 @@ def choose_data_pool(y: Labels, units: UnitLabels) -> Balanced:
 # --- sums over the rows of every candidate, by matrix products in bounded memory ----------------
 
 
+def row_blocks(pool: Pool, n_features: int) -> Iterator[tuple[Integers, Matrix]]:
+    """Yield numbers of rows, and which candidates use them, for sums of so many features."""
+    width = max(1, _CHUNK_NUMBERS // (pool.n_subsets + 2 * n_features))
+    for start in range(0, pool.n_rows, width):
+        rows = np.arange(start, min(start + width, pool.n_rows))
+        yield rows, pool.rows_inside(start, int(rows[-1]) + 1).astype(np.float64)
+
+
 def subset_sums(pool: Pool, features: Features, n_features: int) -> Matrix:
     """Return the sum of the features over the rows of every candidate, shape (m, n_features).
 
     ``features`` maps row numbers to a float64 matrix with one line per row.
     """
-    width = max(1, _CHUNK_NUMBERS // (pool.n_subsets + 2 * n_features))
     sums = np.zeros((pool.n_subsets, n_features))
-    for start in range(0, pool.n_rows, width):
-        rows = np.arange(start, min(start + width, pool.n_rows))
-        sums += pool.rows_inside(start, int(rows[-1]) + 1).astype(np.float64) @ features(rows)
+    for rows, inside in row_blocks(pool, n_features):
+        sums += inside @ features(rows)
     return sums
 
 

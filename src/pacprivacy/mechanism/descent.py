@@ -16,7 +16,7 @@ from typing import Any, Final, Literal, Self, TypeAlias
 import numpy as np
 import numpy.typing as npt
 
-from pacprivacy._checks import Array, Matrix, Vector, as_told, check_count
+from pacprivacy._checks import Array, Matrix, Vector, as_told, check_count, fixed_mechanism
 from pacprivacy._rounding import power_of_two, two_digits
 from pacprivacy.errors import MechanismError
 from pacprivacy.mechanism.data import (
@@ -28,7 +28,7 @@ from pacprivacy.mechanism.data import (
     find_data_classes,
     read_labelled_data,
 )
-from pacprivacy.mechanism.mechanism import Mechanism, fixed_mechanism, mechanism_layers
+from pacprivacy.mechanism.mechanism import Mechanism, mechanism_layers
 
 LossName: TypeAlias = Literal["logistic", "softmax", "squared", "hinge", "poisson", "quantile"]
 FEATURE_BITS: Final = 12  # features are whole multiples of 2^-12 deviations

@@ -12,7 +12,7 @@ from typing import Any, Final, Self
 
 import numpy as np
 
-from pacprivacy._checks import Array, Matrix, Vector, check_count, check_positive
+from pacprivacy._checks import Array, Matrix, Vector, check_count, check_positive, fixed_mechanism
 from pacprivacy.errors import MechanismError
 from pacprivacy.mechanism.data import (
     CLASS_LABELS,
@@ -27,7 +27,7 @@ from pacprivacy.mechanism.data import (
     read_data_columns,
     read_labelled_data,
 )
-from pacprivacy.mechanism.mechanism import Mechanism, fixed_mechanism
+from pacprivacy.mechanism.mechanism import Mechanism
 from pacprivacy.mechanism.structure import (
     ContainerNode,
     Node,

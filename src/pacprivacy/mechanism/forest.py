@@ -12,7 +12,7 @@ from typing import Any, Final, Literal, Self, TypeAlias
 
 import numpy as np
 
-from pacprivacy._checks import Array, Integers, Matrix, check_count, freeze
+from pacprivacy._checks import Array, Integers, Matrix, check_count, fixed_mechanism, freeze
 from pacprivacy._random import public_generator
 from pacprivacy.errors import MechanismError
 from pacprivacy.mechanism.data import (
@@ -30,7 +30,7 @@ from pacprivacy.mechanism.data import (
     read_data_columns,
     read_labelled_data,
 )
-from pacprivacy.mechanism.mechanism import Mechanism, fixed_mechanism
+from pacprivacy.mechanism.mechanism import Mechanism
 from pacprivacy.sample import Pool
 
 Reference: TypeAlias = Literal["low", "middle"]

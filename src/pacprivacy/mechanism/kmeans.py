@@ -12,7 +12,7 @@ from typing import Any, Final, Literal, Self
 import numpy as np
 import numpy.typing as npt
 
-from pacprivacy._checks import Array, Matrix, Vector, check_count, freeze
+from pacprivacy._checks import Array, Matrix, Vector, check_count, fixed_mechanism, freeze
 from pacprivacy._random import public_generator
 from pacprivacy.errors import MechanismError
 from pacprivacy.mechanism.data import (
@@ -34,7 +34,7 @@ from pacprivacy.mechanism.descent import (
     StepPath,
     StepProblem,
 )
-from pacprivacy.mechanism.mechanism import Mechanism, fixed_mechanism
+from pacprivacy.mechanism.mechanism import Mechanism
 
 Codes = npt.NDArray[np.int64]
 Bits = npt.NDArray[np.uint8]

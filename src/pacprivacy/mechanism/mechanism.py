@@ -14,7 +14,7 @@ import math
 from abc import ABC, abstractmethod
 from collections.abc import Callable, Iterator, Mapping
 from dataclasses import dataclass, field, replace
-from typing import Any, Final, Literal, Self, TypeAlias, TypeVar
+from typing import Any, Final, Literal, Self, TypeAlias
 
 import numpy as np
 import numpy.typing as npt
@@ -32,7 +32,6 @@ Influence = Callable[[Data, Codes, Mask], Matrix]
 Named: TypeAlias = dict[str, Any]  # a value, with the names of its columns
 AppliedModel: TypeAlias = Mapping[str, Any]  # how a value is applied to new rows, as JSON types
 Totals = Literal["sum", "count"] | tuple[str, ...]  # of all numbers, or the names of those
-Fixed = TypeVar("Fixed")
 LONGEST_TITLE: Final = 200
 FILLED_GAPS: Final = "gaps are filled by means of whoever is used"
 FLAT: Final = 1e-12  # a spread below this share of the column's size is rounding error
@@ -153,16 +152,6 @@ def mechanism_layers(mechanism: Mechanism | None) -> Iterator[Mechanism]:
     while mechanism is not None:
         yield mechanism
         mechanism = mechanism.inner
-
-
-def fixed_mechanism(value: Fixed | None, name: str) -> Fixed:
-    """Return the result of ``prepare``; refuse a mechanism that was not prepared."""
-    if value is None:
-        raise MechanismError(
-            f"{name} must be fixed before a subset is evaluated; got None. "
-            "Call prepare(data) with all records first."
-        )
-    return value
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)

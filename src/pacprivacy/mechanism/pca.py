@@ -7,10 +7,10 @@ from typing import Any, Literal, Self
 import numpy as np
 import scipy
 
-from pacprivacy._checks import Matrix, Vector, check_count, freeze
+from pacprivacy._checks import Matrix, Vector, check_count, fixed_mechanism, freeze
 from pacprivacy.errors import MechanismError
 from pacprivacy.mechanism.data import Data, MatrixLike, Parts, read_data_columns
-from pacprivacy.mechanism.mechanism import Mechanism, fixed_mechanism
+from pacprivacy.mechanism.mechanism import Mechanism
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)

@@ -593,3 +593,23 @@ def _restore_table(plain: Any, kind: Any) -> Any:
         return node.restore(NodeReader(cells))
     except ImportError:
         return plain
+
+
+def plain_value(value: Any) -> Any:
+    """Turn a released value into JSON types: lists, numbers, text, dictionaries."""
+    if value is None or isinstance(value, str | int | float | bool):
+        return value
+    if isinstance(value, bytes):
+        return value.hex()
+    if isinstance(value, np.ndarray | np.generic):
+        return value.tolist()
+    if isinstance(value, dict):
+        return {str(key): plain_value(item) for key, item in value.items()}
+    if isinstance(value, tuple | list):
+        return [plain_value(item) for item in value]
+    if hasattr(value, "steps") and hasattr(value, "get_params"):
+        return {"estimator": "Pipeline", "steps": {n: plain_value(step) for n, step in value.steps}}
+    if hasattr(value, "get_params"):
+        fitted = {k: plain_value(v) for k, v in vars(value).items() if k.endswith("_")}
+        return {"estimator": type(value).__name__, "attributes": fitted}
+    return np.asarray(value).tolist()

@@ -14,15 +14,6 @@ from pacprivacy.noise.average_plan import (
     plan_average as plan_average,
     rounding_of as rounding_of,
 )
-from pacprivacy.noise.covariance import (
-    AxisFrame as AxisFrame,
-    Spread as Spread,
-    axis_spread_variances as axis_spread_variances,
-    log_det_of_points as log_det_of_points,
-    spread_of as spread_of,
-    waterfill as waterfill,
-    weighted_spread_mean as weighted_spread_mean,
-)
 from pacprivacy.noise.descent_plan import (
     LEAST_STEPS_PER_STD as LEAST_STEPS_PER_STD,
     DescentErrors as DescentErrors,
@@ -50,13 +41,20 @@ from pacprivacy.noise.lattice import (
     uniform_lattice_integers as uniform_lattice_integers,
 )
 from pacprivacy.noise.plan import (
+    AxisFrame as AxisFrame,
     Kind as Kind,
     NoisePlan as NoisePlan,
     Observation as Observation,
     PlanProblem as PlanProblem,
+    Spread as Spread,
+    axis_spread_variances as axis_spread_variances,
     distinct_plan_outputs as distinct_plan_outputs,
     log_det_of_plan as log_det_of_plan,
+    log_det_of_points as log_det_of_points,
     make_plan as make_plan,
+    spread_of as spread_of,
+    waterfill as waterfill,
+    weighted_spread_mean as weighted_spread_mean,
 )
 from pacprivacy.noise.proof import (
     Claim as Claim,

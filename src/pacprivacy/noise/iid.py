@@ -13,12 +13,20 @@ import numpy as np
 import numpy.typing as npt
 
 from pacprivacy._checks import LARGEST_OUTPUT, SMALLEST_RANGE, Matrix, Vector, check_positive
-from pacprivacy.adversary import Candidates
 from pacprivacy.budget import Spent
 from pacprivacy.errors import BudgetError, PoolError
-from pacprivacy.noise.covariance import AxisFrame, isotropic, isotropic_max, proportional
-from pacprivacy.noise.plan import Kind, NoisePlan, PlanProblem, make_plan
+from pacprivacy.noise.plan import (
+    AxisFrame,
+    Kind,
+    NoisePlan,
+    PlanProblem,
+    isotropic,
+    isotropic_max,
+    make_plan,
+    proportional,
+)
 from pacprivacy.noise.rules import Rule, Terms
+from pacprivacy.sample import Pool
 from pacprivacy.theory import (
     information_slack_bound,
     lattice_total_variation_bound,
@@ -70,7 +78,7 @@ class IidRule(Rule):
     def _notes(self, values: Matrix) -> tuple[str, ...]: ...
 
     def terms(
-        self, limits: Spent, pool: Candidates | None, log_p: Vector, caps: Vector | None = None
+        self, limits: Spent, pool: Pool | None, log_p: Vector, caps: Vector | None = None
     ) -> Terms:
         if pool is None or not pool.independent:
             raise PoolError(

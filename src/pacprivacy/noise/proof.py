@@ -18,7 +18,6 @@ import numpy as np
 from pacprivacy._checks import Vector
 from pacprivacy._random import public_generator
 from pacprivacy.adversary import (
-    Candidates,
     Heat,
     MembershipRisk,
     View,
@@ -33,8 +32,14 @@ from pacprivacy.adversary import (
     membership_risk,
 )
 from pacprivacy.errors import BudgetError
-from pacprivacy.noise.covariance import Spread, log_det_of_points
-from pacprivacy.noise.plan import NoisePlan, PlanProblem, log_det_of_plan, make_plan
+from pacprivacy.noise.plan import (
+    NoisePlan,
+    PlanProblem,
+    Spread,
+    log_det_of_plan,
+    log_det_of_points,
+    make_plan,
+)
 from pacprivacy.noise.shapes import (
     COARSE_DRAWS,
     SAFETY_MARGIN_SD,
@@ -44,6 +49,7 @@ from pacprivacy.noise.shapes import (
     risk_shape_probe,
     shape_scale,
 )
+from pacprivacy.sample import Pool
 from pacprivacy.theory import Estimate, empirical_bernstein
 
 Claim: TypeAlias = Literal["information", "membership", "charges"]
@@ -109,13 +115,13 @@ def prove(plan: NoisePlan, problem: PlanProblem, effort: Effort, attempt: int) -
     plan = replace(plan, log_det_nats=log_det_of_plan(plan, np.exp(problem.log_p)))
     if problem.mi_nats is not None and plan.log_det_nats > problem.mi_nats:
         proof = _proof("information", problem, effort.information_draws, attempt)
-        plan = plan.proved(proof, view)
+        plan = proof.on_plan(plan, view)
     if problem.caps is not None and problem.pool is not None:
         proof = _proof("membership", problem, effort.membership_draws, attempt)
-        plan = plan.proved(proof, view, problem.pool, problem.caps)
+        plan = proof.on_plan(plan, view, problem.pool, problem.caps)
     if problem.heat is not None and problem.pool is not None:
         proof = _proof("charges", problem, effort.membership_draws, attempt)
-        plan = plan.proved(proof, view, problem.pool, problem.heat)
+        plan = proof.on_plan(plan, view, problem.pool, problem.heat)
     return plan
 
 
@@ -383,18 +389,34 @@ class Proof:
     def information(self, view: View) -> Estimate:
         return exact_information(view, n_draws=self.n_draws, gamma=self.gamma, rng=self._rng())
 
-    def membership(
-        self, view: View, pool: Candidates, caps: Vector | None = None
-    ) -> MembershipRisk:
+    def membership(self, view: View, pool: Pool, caps: Vector | None = None) -> MembershipRisk:
         rng = self._rng()
         return membership_risk(
             view, pool, caps=caps, n_draws=self.n_draws, gamma=self.gamma, rng=rng
         )
 
-    def charges(self, view: View, pool: Candidates, heat: Heat) -> Vector:
+    def charges(self, view: View, pool: Pool, heat: Heat) -> Vector:
         """Return the proved charge of every unit's balance, on these draws."""
         rng = self._rng()
         return heat_charges(view, pool, heat, n_draws=self.n_draws, gamma=self.gamma, rng=rng)
 
     def _rng(self) -> np.random.Generator:
         return public_generator(self.seed, self.stream, self.attempt)
+
+    def on_plan(
+        self,
+        plan: NoisePlan,
+        view: View,
+        pool: Pool | None = None,
+        limit: Heat | Vector | None = None,
+    ) -> NoisePlan:
+        """Return a plan with the claim of this proof, computed on the draws that it names."""
+        proofs = (*plan.proofs, self)
+        if self.claim == "information":
+            return replace(plan, information=self.information(view), proofs=proofs)
+        assert pool is not None  # a claim about membership is about a pool
+        if self.claim == "charges":
+            assert isinstance(limit, Heat)  # a claim about charges is about balances
+            return replace(plan, charges=self.charges(view, pool, limit), proofs=proofs)
+        assert not isinstance(limit, Heat)  # a claim about membership has caps, or no limit
+        return replace(plan, membership=self.membership(view, pool, limit), proofs=proofs)

@@ -1,7 +1,7 @@
 """Rules are objects that plan noise; :func:`calibrate` plans it for a budget.
 
 For a secret from the pool there are formulas of the outputs' covariance
-(:mod:`pacprivacy.noise.covariance`), searches proved on simulated draws, and fixed shapes scaled
+(:mod:`pacprivacy.noise.plan`), searches proved on simulated draws, and fixed shapes scaled
 until they are proved; for a fresh secret, :mod:`pacprivacy.noise.iid`.
 """
 
@@ -29,32 +29,31 @@ from pacprivacy._checks import (
 )
 from pacprivacy._random import coerce_seed
 from pacprivacy._system import single_threaded
-from pacprivacy.adversary import DEFAULT_GAMMA, Candidates, Heat
+from pacprivacy.adversary import DEFAULT_GAMMA, Heat
 from pacprivacy.budget import AnyBudget, Spent, budget_limits
 from pacprivacy.errors import BudgetError
-from pacprivacy.noise.covariance import (
+from pacprivacy.noise.plan import (
     AxisFrame,
     Formula,
     Frame,
+    Kind,
+    NoisePlan,
+    PlanProblem,
     Spread,
     SpreadFrame,
     axis_spread_variances,
     isotropic,
     isotropic_max,
+    log_det_of_plan,
+    make_plan,
+    plan_caps,
     proportional,
     waterfill,
     weighted_spread_mean,
 )
-from pacprivacy.noise.plan import (
-    Kind,
-    NoisePlan,
-    PlanProblem,
-    log_det_of_plan,
-    make_plan,
-    plan_caps,
-)
 from pacprivacy.noise.proof import prove_shape
 from pacprivacy.noise.shapes import Shape, axis_shape, exact_shapes, risk_shapes
+from pacprivacy.sample import Pool
 
 LEAST_SHARE = 1e-9  # of the largest variance, for a direction that a given shape leaves out
 LARGEST_FULL_DIMENSION = 2048
@@ -82,7 +81,7 @@ class Rule(ABC):
         return self.family
 
     def terms(
-        self, limits: Spent, pool: Candidates | None, log_p: Vector, caps: Vector | None = None
+        self, limits: Spent, pool: Pool | None, log_p: Vector, caps: Vector | None = None
     ) -> Terms:
         """Return ``mi_nats``, caps and priors of a problem; refuse limits that cannot be met."""
         return limits.mi_nats, *plan_caps(limits, caps, pool, log_p)
@@ -92,7 +91,7 @@ class Rule(ABC):
         outputs: object,
         budget: AnyBudget,
         *,
-        pool: Candidates | None = None,
+        pool: Pool | None = None,
         log_belief: Vector | None = None,
         caps: Vector | None = None,
         heat: Heat | None = None,
@@ -593,7 +592,7 @@ def calibrate(
     budget: AnyBudget,
     *,
     rule: AnyRule | None = None,
-    pool: Candidates | None = None,
+    pool: Pool | None = None,
     log_belief: Vector | None = None,
     caps: Vector | None = None,
     heat: Heat | None = None,
@@ -643,7 +642,7 @@ def calibrate(
     return chosen.plan(problem)
 
 
-def check_rule_feasible(budget: AnyBudget, rule: AnyRule | None, pool: Candidates) -> None:
+def check_rule_feasible(budget: AnyBudget, rule: AnyRule | None, pool: Pool) -> None:
     """Refuse a budget or a rule that cannot work, before the mechanism is run at all."""
     log_p = check_log_belief(None, pool.n_subsets)
     as_rule(rule).terms(budget_limits(budget, pool.n_subsets), pool, log_p)
@@ -654,7 +653,7 @@ def propose_rule_noise(
     budget: AnyBudget,
     *,
     rule: AnyRule | None = None,
-    pool: Candidates | None = None,
+    pool: Pool | None = None,
     rng: np.random.Generator | int | None = None,
 ) -> NoisePlan:
     """Return about the noise of :func:`calibrate`; nothing may be released on it."""

@@ -14,8 +14,6 @@ import numpy as np
 
 from pacprivacy._checks import Matrix, Vector
 from pacprivacy.adversary import (
-    IN_CACHE,
-    Candidates,
     Heat,
     View,
     ViewTilts,
@@ -28,9 +26,9 @@ from pacprivacy.adversary import (
     view_log_ratios,
 )
 from pacprivacy.errors import BudgetError
-from pacprivacy.noise.covariance import Spread, SpreadFrame, waterfill
 from pacprivacy.noise.lattice import Integers
-from pacprivacy.noise.plan import NoisePlan, make_plan
+from pacprivacy.noise.plan import NoisePlan, Spread, SpreadFrame, make_plan, waterfill
+from pacprivacy.sample import Pool
 
 PROBE_ELEMENTS = 1 << 23
 LINE_STEP = 0.05  # of the noise, for outputs of rank 1
@@ -237,7 +235,7 @@ SMALL_STEP = 1e-6  # an advantage
 
 def risk_shapes(
     spread: Spread,
-    pool: Candidates,
+    pool: Pool,
     log_p: Vector,
     limits: Vector | Heat,
     *,
@@ -316,10 +314,6 @@ class ShapeProbe:
         self._signal, self._cross = view_log_ratios(view, chosen), noise @ points.T
         # near candidates stay apart
         self._cross -= np.einsum("iq,iq->i", noise, points[chosen])[:, None]
-        self._log_prior = view.log_prior[None, :]
-        if view.groups is not None:
-            differs = view.groups[chosen][:, None] != view.groups[None, :]
-            self._log_prior = np.where(differs, -np.inf, self._log_prior)
 
     def posterior(self, scale: float, n_draws: int | None = None) -> Matrix:
         """Return the posteriors on the first draws when the noise is ``scale`` times larger."""
@@ -349,7 +343,7 @@ class ShapeProbe:
         with np.errstate(over="ignore"):  # a candidate that far away is ruled out
             log_p: Matrix = self._signal[:n_draws] / scale**2
         log_p += self._cross[:n_draws] / scale
-        log_p += self._log_prior if len(self._log_prior) == 1 else self._log_prior[:n_draws]
+        log_p += self.view.log_prior
         log_p -= log_p.max(axis=1, keepdims=True)
         p = np.exp(log_p)
         return log_p, p, p.sum(axis=1)
@@ -427,12 +421,8 @@ class HeatShapeProbe(RiskShapeProbe):
     def excess(self, scale: float) -> tuple[float, float]:
         """Return the largest excess over the limits, and its variance."""
         p, weight = self._probe.weighted(scale)
-        tilted = (self._tilts.fold(p) @ self._masks).astype(np.float64)
-        over = np.full((2, len(self._chosen)), -1.0)
-        step = max(1, IN_CACHE // len(self._chosen))
-        for first in range(0, len(tilted), step):  # few rows at a time stay in the cache
-            rows = slice(first, first + step)
-            over += weight[rows] @ np.stack(self._growth(tilted[rows], self._chosen))
+        tilted = self._tilts.fold(p) @ self._masks
+        over = weight @ np.stack(self._growth(tilted, self._chosen)) - 1.0
         which, worst = np.unravel_index(int(np.argmax(over)), over.shape)
         unit = self._chosen[worst : worst + 1]
         values = self._growth(tilted[:, worst : worst + 1], unit)[which][:, 0]

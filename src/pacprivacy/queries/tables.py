@@ -21,7 +21,7 @@ import numpy as np
 import numpy.typing as npt
 
 from pacprivacy.errors import DataError, QueryError
-from pacprivacy.mechanism import Value
+from pacprivacy.mechanism import KeyedRecords, Value
 from pacprivacy.queries import tree as sql
 from pacprivacy.queries.engines import (
     BASE,
@@ -91,7 +91,7 @@ def _of_candidate(table: sql.Table, items: tuple[sql.Item, ...]) -> sql.Select:
     return sql.Select(items=items, source=table, where=inside)
 
 
-class Tables:
+class Tables(KeyedRecords):
     """Tables with keys, some private: data for :func:`pacprivacy.sql` and for any function.
 
     Parameters

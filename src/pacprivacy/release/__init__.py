@@ -1,6 +1,6 @@
 """Releases: a value with certified noise, its certificate, and how to check it."""
 
-from pacprivacy._certificates import Verified as Verified, verify as verify
+from pacprivacy._values import Verified as Verified, verify as verify
 from pacprivacy.release.bundle import (
     AnswerBundle as AnswerBundle,
     Bundle as Bundle,
@@ -61,9 +61,6 @@ from pacprivacy.release.pool_certificate import (
 from pacprivacy.release.pool_proof import rebuild_verified as rebuild_verified
 from pacprivacy.release.release import (
     Release as Release,
-    ReleaseCoins as ReleaseCoins,
-    ReleaseSampler as ReleaseSampler,
-    ReleaseSecret as ReleaseSecret,
 )
 from pacprivacy.release.sums_bundle import (
     CoinBundle as CoinBundle,

@@ -22,10 +22,20 @@ import msgspec
 import numpy as np
 import numpy.typing as npt
 
-from pacprivacy._certificates import Verified, digest_of, read_certificate, rows_html, verify
 from pacprivacy._checks import LARGEST_COUNT, Amount, Count, Finite, Share, Vector
 from pacprivacy._rounding import two_digits
-from pacprivacy._values import DATES, ESTIMATES, NO_INTERVAL, SURVEY, are_dates
+from pacprivacy._values import (
+    DATES,
+    ESTIMATES,
+    NO_INTERVAL,
+    SURVEY,
+    Verified,
+    are_dates,
+    digest_of,
+    read_certificate,
+    rows_html,
+    verify,
+)
 from pacprivacy.errors import CertificateError
 from pacprivacy.noise import Kind
 from pacprivacy.release.bundle import RELATIVE, CuratorBundle, Record, load_bundle

@@ -6,9 +6,8 @@ import math
 from collections.abc import Iterable, Sequence
 from typing import TYPE_CHECKING, Final, TypeAlias
 
-from pacprivacy._certificates import readings_text
 from pacprivacy._rounding import at_least, at_most, failure_text, percent_at_most
-from pacprivacy._values import certificate_page, times_in_100
+from pacprivacy._values import certificate_page, readings_text, times_in_100
 from pacprivacy.adversary import FALSE_POSITIVES, SideKnowledge
 from pacprivacy.sample import Pool
 from pacprivacy.theory import Estimate

@@ -17,7 +17,6 @@ import msgspec
 import numpy as np
 import numpy.typing as npt
 
-from pacprivacy._certificates import plain_value
 from pacprivacy._checks import Integers, Vector, freeze
 from pacprivacy._system import single_threaded
 from pacprivacy.adversary import SESSION_SLACK, InfluenceProof, influence_parameter
@@ -28,6 +27,7 @@ from pacprivacy.mechanism import (
     Mechanism,
     as_mechanism,
     coerce_data,
+    plain_value,
     split_data_units,
     steps_of,
 )

@@ -14,10 +14,9 @@ from typing import ClassVar, Final, Literal
 
 import numpy as np
 
-from pacprivacy._certificates import readings_text
 from pacprivacy._checks import Amount, Count, Share
 from pacprivacy._rounding import at_least, at_most, percent_at_most, two_digits
-from pacprivacy._values import times_in_100
+from pacprivacy._values import readings_text, times_in_100
 from pacprivacy.adversary import (
     GROUP_SIZES,
     LARGE_MOVE,

@@ -30,7 +30,6 @@ from typing import Any, Final, Literal, NamedTuple, Self, TypeAlias
 import numpy as np
 import scipy
 
-from pacprivacy._certificates import plain_value
 from pacprivacy._checks import (
     LARGEST_OUTPUT,
     SMALLEST_RANGE,
@@ -54,6 +53,7 @@ from pacprivacy.mechanism import (
     flatten,
     mechanism_layers,
     node_value,
+    plain_value,
     shown_name,
 )
 from pacprivacy.noise import NoisePlan

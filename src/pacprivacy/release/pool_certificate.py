@@ -232,13 +232,13 @@ def certified_plan(plan: NoisePlan, context: Context) -> NoisePlan:
     gamma = context.gamma / (4 if heat is None else 8)
     if plan.information is None:
         draws = information_draws(pool.n_subsets) // 2  # it limits nothing here
-        plan = plan.proved(_proof("information", seed, draws, gamma), view)
+        plan = _proof("information", seed, draws, gamma).on_plan(plan, view)
     if plan.membership is None:
         draws = membership_draws(pool.n_subsets)
-        plan = plan.proved(_proof("membership", seed, draws, gamma), view, pool)
+        plan = _proof("membership", seed, draws, gamma).on_plan(plan, view, pool)
     if heat is not None and plan.charges is None:
         draws = max(membership_draws(pool.n_subsets), adversary.heat_draws(heat, gamma))
-        plan = plan.proved(_proof("charges", seed, draws, gamma), view, pool, heat)
+        plan = _proof("charges", seed, draws, gamma).on_plan(plan, view, pool, heat)
     return plan
 
 

@@ -5,35 +5,30 @@ from __future__ import annotations
 from collections.abc import Mapping
 from dataclasses import dataclass, field
 from pathlib import Path
-from typing import Any, Protocol, Self, TypeVar
+from typing import Any
 
 import msgspec
 
-from pacprivacy._certificates import (
-    SHOWN_CHARACTERS,
-    plain_value,
-    read_release,
-    release_html,
-    write_release,
-)
-from pacprivacy._checks import Mask
 from pacprivacy._plots import draw
-from pacprivacy._random import BitSource, ProcessBound, uniform_below
 from pacprivacy._values import (
+    SHOWN_CHARACTERS,
     SHOWN_ROWS,
     Row,
     are_dates,
+    read_release,
+    release_html,
     release_text,
     rows_by_table,
     rows_table,
     suppress_wide,
     values_frame,
     values_html,
+    write_release,
     write_values,
     write_values_sheets,
 )
-from pacprivacy.errors import CertificateError, SecretError
-from pacprivacy.mechanism import node_type, node_value
+from pacprivacy.errors import CertificateError
+from pacprivacy.mechanism import node_type, node_value, plain_value
 from pacprivacy.release.bundle import CuratorBundle, Record
 from pacprivacy.release.certificate import SCHEMA_VERSION, Certificate
 from pacprivacy.release.error_bars import (
@@ -288,68 +283,3 @@ class Release:
             model=content.get("model"),
             table=content.get("table"),
         )
-
-
-Secret_contra = TypeVar("Secret_contra", contravariant=True)
-Observed_co = TypeVar("Observed_co", covariant=True)
-
-
-class ReleaseSampler(Protocol[Secret_contra, Observed_co]):
-    """Something that draws a release, given the secret: a candidate's index, or the coins."""
-
-    def observe(self, secret: Secret_contra, source: BitSource, /) -> Observed_co:
-        """Draw the noise around the value of the secret sample."""
-        ...
-
-
-class ReleaseSecret(ProcessBound):
-    """The index of the subset that is really used. It cannot be printed, copied or forked."""
-
-    __slots__ = ("_index", "_n_subsets")
-    KIND = "the secret"
-    INSTEAD = "Save the release, not the session."
-
-    def __init__(self, n_subsets: int, source: BitSource, *, first: int = 0) -> None:
-        self._index = first + uniform_below(source, n_subsets - first)
-        self._n_subsets = n_subsets
-
-    def __repr__(self) -> str:
-        return f"Secret(one of {self._n_subsets})"
-
-    def to_storage(self) -> int:
-        """Return the index, for the session's own file (mode 0600) and nothing else."""
-        self.check_process()
-        return self._index
-
-    @classmethod
-    def from_storage(cls, index: int, n_subsets: int) -> Self:
-        """Rebuild the secret of a session that goes on."""
-        if not 0 <= index < n_subsets:
-            raise SecretError("the stored secret must be of this pool. Restore the session's file.")
-        secret = cls.__new__(cls)
-        secret._index, secret._n_subsets = index, n_subsets
-        return secret
-
-    def observe(self, plan: ReleaseSampler[int, Observed_co], source: BitSource) -> Observed_co:
-        """Draw the noise around the secret's output; refuse in a fork."""
-        self.check_process()
-        return plan.observe(self._index, source)
-
-
-class ReleaseCoins(ProcessBound):
-    """Who is really used. It cannot be printed, copied or forked."""
-
-    __slots__ = ("_kept",)
-    KIND = "the secret"
-    INSTEAD = "Save the release, not the session."
-
-    def __init__(self, kept: Mask) -> None:
-        self._kept = kept
-
-    def __repr__(self) -> str:
-        return f"Coins(of {len(self._kept)} units)"
-
-    def observe(self, plan: ReleaseSampler[Mask, Observed_co], source: BitSource) -> Observed_co:
-        """Draw the noise around the sums of the used units; refuse in a fork."""
-        self.check_process()
-        return plan.observe(self._kept, source)

@@ -23,17 +23,18 @@ from typing import Any, Final
 
 import msgspec
 
-from pacprivacy._certificates import (
-    MAX_RELEASE_BYTES,
-    SHOWN_CHARACTERS,
-    plain_value,
-    release_file,
-)
 from pacprivacy._rounding import at_least, at_most, failure_text, percent_at_most
 from pacprivacy._system import read_regular, write_atomically
-from pacprivacy._values import row_interval, row_texts
+from pacprivacy._values import (
+    MAX_RELEASE_BYTES,
+    SHOWN_CHARACTERS,
+    release_file,
+    row_interval,
+    row_texts,
+)
 from pacprivacy.audit import AuditResult
 from pacprivacy.errors import AuditError, CertificateError, DataError
+from pacprivacy.mechanism import plain_value
 from pacprivacy.release import TOLD_OUT, Certificate, CoinCertificate, Release
 from pacprivacy.reporting import charts
 from pacprivacy.reporting.charts import (

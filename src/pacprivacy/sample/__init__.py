@@ -2,7 +2,9 @@
 
 from pacprivacy.sample.coins import (
     KEY_BYTES as KEY_BYTES,
+    MARK_BYTES as MARK_BYTES,
     Coins as Coins,
+    Roster as Roster,
     canonical_unit_ids as canonical_unit_ids,
     check_exact_ids as check_exact_ids,
     code_units as code_units,

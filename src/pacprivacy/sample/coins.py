@@ -2,26 +2,29 @@
 
 Coins are drawn once, from the operating system, or follow from a secret key and the unit's id. The
 second way gives a unit that arrives later its own coin, and an old one keeps it. Nothing of the
-size of the table is secret then but the key.
+size of the table is secret then but the key. A :class:`Roster` recognises units in later tables.
 """
 
 from __future__ import annotations
 
 import hashlib
+import itertools
 import math
 import re
-from collections.abc import Sequence
-from dataclasses import dataclass
+import unicodedata
+from collections.abc import Iterator, Sequence
+from contextlib import suppress
+from dataclasses import dataclass, field
 from datetime import UTC, date, datetime, timedelta
 from decimal import Decimal
 from fractions import Fraction
-from typing import Any, Final, Literal
+from typing import Any, Final, Literal, Self
 from uuid import UUID
 
 import numpy as np
 import numpy.typing as npt
 
-from pacprivacy._checks import Mask, as_told
+from pacprivacy._checks import Mask, Vector, as_told
 from pacprivacy._random import BitSource
 from pacprivacy.errors import PoolError
 from pacprivacy.sample.pool import Codes, encode_pool_labels
@@ -37,6 +40,19 @@ _ATTOSECONDS: Final = {
     "W": 604_800 * 10**18, "D": 86_400 * 10**18, "h": 3_600 * 10**18, "m": 60 * 10**18,
     "s": 10**18, "ms": 10**15, "us": 10**12, "ns": 10**9, "ps": 10**6, "fs": 1000, "as": 1,
 }  # fmt: skip
+MARK_BYTES: Final = 16  # of a unit's id, hashed
+WIDEST_ID: Final = 16  # characters of a number with leading zeros, or with spaces
+_LIKE_NUMBER: Final = re.compile(r"\s*[+-]?[0-9]{1,30}(\.[0-9]*)?([eE][+-]?[0-9]{1,3})?\s*")
+_ENCODINGS: Final = ("utf-8", "cp1252", "latin-1", "cp1250", "cp850", "mac_roman")
+_AS_NUMBERS: Final = "numbers such as 7 for texts such as 007"
+_AS_TEXTS: Final = "texts such as 007 for numbers such as 7"
+_ENCODED: Final = "letters in another encoding"
+_ADVICE: Final = {
+    _AS_NUMBERS: 'Read the column of ids as texts, as before: with a schema, type = "id".',
+    _AS_TEXTS: "Write those ids as before, without leading zeros; or begin a new session with a "
+    'schema that says type = "id", which keeps ids as they are written.',
+    _ENCODED: "Name the encoding of the file: --encoding cp1252, or encoding = in a schema.",
+}
 _NUMBER: Final = re.compile(r"-?(?:0|[1-9][0-9]*)(?:\.[0-9]+)?")
 
 
@@ -290,3 +306,89 @@ def _encode(text: str) -> bytes:
 def _number(text: str) -> bytes:
     short = text.rstrip("0").rstrip(".") if "." in text else text
     return b"n" + ("0" if short in ("-0", "") else short).encode()
+
+
+# --- units that a session has met ---------------------------------------------------------------
+
+
+@dataclass(frozen=True, slots=True, kw_only=True, eq=False)
+class Roster:
+    """The units that a session has met: a mark for each, in the order of the clocks.
+
+    ``places`` are those of the table's units among them, ``n_known`` of which came before.
+    """
+
+    marks: npt.NDArray[np.void] = field(repr=False)
+    places: npt.NDArray[np.int64] = field(repr=False)
+    n_known: int
+
+    @classmethod
+    def of(cls, marks: bytes, unit_ids: tuple[bytes, ...]) -> Self:
+        """Find the units of a table among those that are known, and add the new ones."""
+        mark_type = np.dtype((np.void, MARK_BYTES))
+        known = np.frombuffer(marks, dtype=mark_type).tolist()
+        places: dict[bytes, int] = {mark: i for i, mark in enumerate(known)}
+        n_before = len(places)
+        here = [places.setdefault(mark, len(places)) for mark in map(_mark, unit_ids)]
+        if len(set(here)) < len(here):
+            raise PoolError("units must differ; got two of one mark. Rename one of them.")
+        known_places = np.array(here, dtype=np.int64)
+        whole = np.frombuffer(b"".join(places), dtype=mark_type)
+        return cls(
+            marks=whole, places=known_places, n_known=int(np.count_nonzero(known_places < n_before))
+        )
+
+    def check_spellings(self, unit_ids: tuple[bytes, ...], n_before: int) -> None:
+        """Refuse new units that are known by another spelling, and are not in the table by it.
+
+        Guarantee
+        ---------
+        Claim C-16. Ids that are read as another type, or in another encoding, than before begin no
+        new clock: 007 read as 7 or the other way round, and José read as JosÃ©.
+        """
+        away = set(self.marks[:n_before].tolist()) - set(self.marks[self.places].tolist())
+        if not away:
+            return
+        new = (i for i, place in zip(unit_ids, self.places, strict=True) if place >= n_before)
+        for change, spelled in (each for unit_id in new for each in _spellings(unit_id)):
+            if _mark(spelled) in away:
+                raise PoolError(
+                    f"ids must be read as in earlier releases; got {change}, which would give "
+                    f"known units a new coin and a new clock. {_ADVICE[change]} If they are other "
+                    "people, give them other ids. Nothing was charged."
+                )
+
+    def spread(self, charges: Vector) -> Vector:
+        """Return charges of all units that the session has met: none for those who are away."""
+        every = np.zeros(len(self.marks))
+        every[self.places] = charges
+        return every
+
+    def largest_absent(self, clocks: Vector) -> float:
+        """Return the clock of the busiest unit that is not in the table."""
+        away = np.ones(len(clocks), dtype=np.bool_)
+        away[self.places] = False
+        return float(clocks[away].max(initial=0.0))
+
+
+def _mark(unit_id: bytes) -> bytes:
+    return hashlib.blake2b(unit_id, digest_size=MARK_BYTES).digest()
+
+
+def _spellings(unit_id: bytes) -> Iterator[tuple[str, bytes]]:
+    """Yield what else an id may have been called, and by what change, were it read otherwise."""
+    text = unit_id[1:].decode("utf-8", "surrogatepass") if unit_id[:1] in (b"n", b"t") else ""
+    if unit_id[:1] == b"n" and text.isdecimal():
+        for width in range(len(text) + 1, WIDEST_ID + 1):
+            for padded in (text.zfill(width), text.rjust(width), text.ljust(width)):
+                yield _AS_NUMBERS, b"t" + padded.encode()
+    elif _LIKE_NUMBER.fullmatch(text) and math.isfinite(float(text)):
+        number = int(text) if text.strip().lstrip("+-").isdecimal() else float(text)
+        yield _AS_TEXTS, canonical_unit_ids([number])[0]
+    if text.isascii():
+        return
+    for form in ("NFC", "NFD"):
+        yield _ENCODED, b"t" + unicodedata.normalize(form, text).encode("utf-8", "surrogatepass")
+    for read, written in itertools.permutations(_ENCODINGS, 2):
+        with suppress(UnicodeError):
+            yield _ENCODED, b"t" + text.encode(read).decode(written).encode()

@@ -5,12 +5,12 @@ from __future__ import annotations
 import hashlib
 import math
 import re
-from collections.abc import Iterable
+from collections.abc import Callable, Iterable
 from contextlib import suppress
 from dataclasses import dataclass, replace
 from functools import reduce
 from pathlib import Path
-from typing import TYPE_CHECKING, NoReturn
+from typing import TYPE_CHECKING, NoReturn, Self
 
 # The ledger is imported on first use, through its package: SQLAlchemy takes a while.
 from pacprivacy import ledger as ledgers
@@ -31,6 +31,35 @@ if TYPE_CHECKING:
 
 
 NOTHING = Spent()
+
+
+@dataclass(frozen=True, slots=True, kw_only=True, eq=False)
+class LedgerPlace:
+    """A session's ledger, its names there, and the file of its secret."""
+
+    ledger: str | Path | Ledger
+    dataset: str = "default"
+    principal: str = "default"
+    state: str | Path | None = None
+
+    @classmethod
+    def of(
+        cls,
+        ledger: str | Path | Ledger | None,
+        dataset: str | None,
+        principal: str | None,
+        state: str | Path | None,
+    ) -> Self | None:
+        """Return a place, with default names; None without a ledger."""
+        if ledger is not None:
+            dataset, principal = dataset or "default", principal or "default"
+            return cls(ledger=ledger, dataset=dataset, principal=principal, state=state)
+        if (dataset, principal, state) != (None, None, None):
+            raise LedgerError(
+                "ledger must be given with dataset, principal or state; got none. "
+                "Add ledger='study.db'."
+            )
+        return None
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -89,6 +118,11 @@ class Account(SpendLog, ProcessBound):
         self.state: SessionState | None = None
 
     @property
+    def dataset(self) -> str:
+        """Name of the session's data in the ledger; public."""
+        return self._owner.dataset
+
+    @property
     def data_digest(self) -> str:
         """Digest of the session's data; curator-only."""
         return self._owner.data_digest
@@ -126,7 +160,7 @@ class Account(SpendLog, ProcessBound):
         return self._owner.principal if payer is None else payer
 
     def spend(
-        self, charge: Spent, what: str, before: SessionState, payer: str | None = None
+        self, charge: Spent, what: str, state: Callable[[], SessionState], payer: str | None = None
     ) -> Reservation:
         """Reserve a charge; where the ledger has no budget yet, set the session's total first.
 
@@ -139,6 +173,7 @@ class Account(SpendLog, ProcessBound):
         that this process made or resumed from.
         """
         self.check_process()
+        before = state()
         self._ledger.withdraw_unsure()
         self._check_unmoved()
         if payer not in self._limited and self.left(payer) == Spent():
@@ -177,9 +212,9 @@ class Account(SpendLog, ProcessBound):
         if last != self._last or (self._unseen and committed):
             self._refuse(self._last)
 
-    def keep(self, after: SessionState) -> None:
-        if not after.is_complete:
-            self._save(after, reservation=self._last, upcoming="")
+    def keep(self, state: Callable[[], SessionState]) -> None:
+        if not self._is_complete:
+            self._save(state(), reservation=self._last, upcoming="")
 
     def commit(self, certificate: Certificate, receipt: Receipt | None) -> None:
         if receipt is None:
@@ -264,21 +299,18 @@ def open_ledger(where: str | Path | Ledger) -> Ledger:
     return ledger
 
 
-def open_account(
-    where: str | Path | Ledger,
-    owner: AccountOwner,
-    *,
-    state: str | Path | None,
-    simulate: bool = False,
-) -> Account:
+def open_account(place: LedgerPlace, owner: AccountOwner) -> Account:
     """Open a session's account in a ledger that verifies, and go on where it was left."""
-    if simulate:
+    if owner.options.simulate:
         raise LedgerError(
             "simulate must be False with a ledger: it holds real releases only. "
             "Leave out the ledger."
         )
-    ledger = open_ledger(where)
-    file = StateFile(_state_path(ledger, owner, state))
+    ledger = open_ledger(place.ledger)
+    names = f"{owner.dataset}\n{owner.principal}"
+    mark = hashlib.sha256(names.encode()).hexdigest()[:8]
+    ending = f"{mark}.session"
+    file = StateFile(state_path(ledger, place.state, f"{owner.dataset}-{owner.principal}", ending))
     account = Account(ledger, owner, f"{fresh_seed():032x}", file=file)
     try:
         account.load()
@@ -315,16 +347,14 @@ def _check_request(owner: AccountOwner, state: SessionState, marks: Marks) -> No
     state.check_sample(owner)
 
 
-def _state_path(ledger: Ledger, owner: AccountOwner, state: str | Path | None) -> Path:
-    """Return where the session is kept: as given, or beside the ledger's file."""
+def state_path(ledger: Ledger, state: str | Path | None, name: str, ending: str) -> Path:
+    """Return where a secret is kept: as given, or beside the ledger's file."""
     if state is not None:
         return Path(state)
     if ledger.path is None:
         raise LedgerError(
             f"state must be given with a ledger on a server, here {ledger.label}: the secret is "
-            f"kept in a file of your own. Use state='people.session'."
+            f"kept in a file of your own. Use state='people.{ending.rpartition('.')[2]}'."
         )
-    names = f"{owner.dataset}\n{owner.principal}"
-    slug = re.sub(r"[^A-Za-z0-9]+", "-", f"{owner.dataset}-{owner.principal}")[:40].strip("-")
-    mark = hashlib.sha256(names.encode()).hexdigest()[:8]
-    return ledger.path.with_name(f"{ledger.path.name}.{slug}-{mark}.session")
+    slug = re.sub(r"[^A-Za-z0-9]+", "-", name)[:40].strip("-")
+    return ledger.path.with_name(f"{ledger.path.name}.{slug}-{ending}")

@@ -9,7 +9,7 @@ from __future__ import annotations
 
 from abc import ABC, abstractmethod
 from dataclasses import dataclass, field, replace
-from typing import Any, Final, TypeAlias
+from typing import TYPE_CHECKING, Any, Final, NamedTuple, TypeAlias
 
 import numpy as np
 import numpy.typing as npt
@@ -18,6 +18,8 @@ from pacprivacy import release as releasing
 from pacprivacy._checks import Mask, Vector, as_told
 from pacprivacy._random import BitSource
 from pacprivacy._system import single_threaded
+from pacprivacy.adversary import SESSION_SLACK
+from pacprivacy.budget import Membership, Spent
 from pacprivacy.errors import BudgetExceededError, MechanismError
 from pacprivacy.mechanism import (
     Data,
@@ -39,11 +41,12 @@ from pacprivacy.noise import (
     simulate_descent_errors,
 )
 from pacprivacy.queries import Tables
-from pacprivacy.session.coin_account import CoinTerms
-from pacprivacy.session.secret import Cost, Plan
+from pacprivacy.release import CoinSession
+from pacprivacy.session.secret import Cost, Plan, Price
 from pacprivacy.simulation import Outputs
 from pacprivacy.statistics import (
     AveragedStatistic,
+    CoinUnits,
     Declaration,
     SampleValue,
     Sums,
@@ -52,13 +55,103 @@ from pacprivacy.statistics import (
     declared_sums,
 )
 
+if TYPE_CHECKING:
+    from pacprivacy.session.coin_secret import CoinAccount
+
 NO_BARS_WITH_COINS: Final = (
     "No standard errors: how much the coins change the numbers is a fact of all records, and that "
     "would show who is in the table."
 )
 NO_ERRORS: Final = ("no intervals: how sure coefficients are was not measured",)
+_ROUND_UP: Final = 1 + 2.0**-48
 EMPTY_MARGIN_SD: Final = 6.0  # deviations by which a count must stay clear of its noise
 Codes: TypeAlias = npt.NDArray[Any] | None  # of the unit of every row
+
+
+class CoinPayment(NamedTuple):
+    """Cost of a release; in a session also its place there."""
+
+    cost: Cost
+    session: CoinSession | None = None
+
+
+@dataclass(frozen=True, slots=True, kw_only=True, eq=False)
+class CoinTerms:
+    """What a release may spend, and whose coins they are.
+
+    ``parameter`` is the influence that a unit may have, ``allowed`` that of every unit of the
+    table where there is an ``account``. ``prepaid`` is what a query of a principal has paid, with
+    the slack that its noise may have.
+    """
+
+    coins: CoinUnits
+    budget: Membership
+    parameter: float
+    simulate: bool
+    before: Spent
+    account: CoinAccount | None = field(default=None, repr=False)
+    allowed: Vector | None = field(default=None, repr=False)
+    prepaid: tuple[CoinPayment, float] | None = field(default=None, repr=False)
+
+    def charge(self, parameter: float | None = None) -> Spent:
+        """Return the cost of the unit of the largest influence."""
+        largest = self.parameter if parameter is None else parameter
+        return Spent(n_releases=1, mu_squared=largest**2)
+
+    def pay(self, charges: Vector, slack: float) -> CoinPayment:
+        """Return what a release costs, given the charges of the table's units.
+
+        Guarantee
+        ---------
+        Claim C-16. In a session they go to the clocks of these units, wherever those are.
+        Claim K-2. The ledger is charged what the busiest clock gains; the largest payment of a unit
+        where the owner's own limit is below the cap, as others fill clocks too.
+        """
+        account = self.account
+        if account is None or self.allowed is None:
+            return CoinPayment(cost=Cost(charge=self.charge(), before=self.before))
+        if self.prepaid is not None:
+            payment, most = self.prepaid
+            if slack > most:
+                raise BudgetExceededError("a query must have fewer cells for its budget.")
+            return payment
+        clocks = account.clocks.after(account.roster.spread(charges), slack)
+        charge = self.charge(float(charges.max(initial=0.0)) * _ROUND_UP)
+        if not account.pays_largest:
+            gained = max(0.0, clocks.busiest - account.clocks.busiest)
+            charge = Spent(n_releases=1, mu_squared=gained)
+        session = CoinSession(
+            total=account.purse.total,
+            before=account.purse.spent,
+            charge=charge,
+            clocks=account.clocks.spent[account.roster.places],
+            allowed=self.allowed,
+            absent=account.roster.largest_absent(account.clocks.spent),
+            data_digest=account.data_digest,
+        )
+        cost = Cost(
+            charge=charge, before=self.before, accounts_before=account.clocks, accounts=clocks
+        )
+        return CoinPayment(cost=cost, session=session)
+
+    def price(self) -> Price:
+        """Return what a query of a principal pays before its rows are read, answered or not.
+
+        Guarantee
+        ---------
+        Claim Q-4. Every unit of the table pays all that the query may cost it.
+        """
+        assert self.account is not None  # of a session
+        assert self.allowed is not None  # of a session
+        total = self.account.purse.total.mu_squared
+        assert total is not None  # a session limits something
+        slack = SESSION_SLACK * self.parameter**2 / total
+        payment = self.pay(self.allowed, slack)
+        assert payment.session is not None  # of a session
+        charge = self.charge()
+        paid = payment._replace(session=replace(payment.session, charge=charge))
+        prepaid = replace(self, prepaid=(paid, slack))
+        return Price(charge=charge, accounts=payment.cost.accounts, terms=prepaid)
 
 
 @dataclass(frozen=True, slots=True, kw_only=True, eq=False)

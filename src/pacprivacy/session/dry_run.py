@@ -38,6 +38,7 @@ from pacprivacy.sample import (
     pool_unit_name,
     strategy_fold_choices,
 )
+from pacprivacy.session.secret import SampleOptions
 from pacprivacy.simulation import (
     Outputs,
     read_checkpoint_seed,
@@ -59,41 +60,24 @@ AS_GOOD = 1.05  # errors closer than this cannot be ranked by pilots
 class DryRun:
     """What a release would be made of, for one pool and any number of mechanisms and budgets.
 
-    The parameters are those of :func:`pacprivacy.privatize`; ``reason`` is why there is a pool.
+    ``reason`` is why there is a pool.
     """
 
     def __init__(
-        self,
-        data: Any,
-        *,
-        sample: Pool | PoolStrategy | None = None,
-        n_subsets: int | None = None,
-        units: Any = None,
-        n_jobs: int | None = None,
-        backend: str | None = None,
-        rng: np.random.Generator | int | None = None,
-        progress: bool | None = None,
-        reason: str | None = None,
+        self, data: Any, options: SampleOptions | None = None, *, reason: str | None = None
     ) -> None:
-        self.data = coerce_data(data)
-        self.seed = coerce_seed(rng)
+        self.options = options or SampleOptions()
+        self.data, self.seed = coerce_data(data), coerce_seed(self.options.rng)
         self.pool: Pool | None = None
-        self.units = units
-        self._given = None if rng is None else self.seed
-        self._wanted, self._n_subsets = sample, n_subsets
-        self._n_jobs, self._backend, self.progress = n_jobs, backend, progress
+        self._given = None if self.options.rng is None else self.seed
         self._reason = reason
         self._fixed: tuple[Any, Mechanism] | None = None  # what was prepared for the pilots
 
     @property
     def n_subsets(self) -> int | None:
         """Number of candidates, if it was chosen."""
-        return self._wanted.n_subsets if isinstance(self._wanted, Pool) else self._n_subsets
-
-    @property
-    def has_options(self) -> bool:
-        """Whether an option was set that only a pool has."""
-        return (self._n_subsets, self._n_jobs, self._backend) != (None, None, None)
+        sample = self.options.sample
+        return sample.n_subsets if isinstance(sample, Pool) else self.options.n_subsets
 
     def draw(
         self,
@@ -112,14 +96,15 @@ class DryRun:
         if drawn is not None:
             return drawn, ()
         prepared, chosen_rule = as_mechanism(mechanism), as_rule(rule)
-        if isinstance(self._wanted, Pool):
-            if self._n_subsets not in (None, self._wanted.n_subsets) or self.units is not None:
+        sample, units = self.options.sample, self.options.units
+        if isinstance(sample, Pool):
+            if self.options.n_subsets not in (None, sample.n_subsets) or units is not None:
                 raise PoolError(
                     "n_subsets and units must be left out when a drawn pool is given. "
                     "Pass a strategy such as Balanced() to have it drawn."
                 )
-            self.pool = self._wanted
-            return self.pool, ()
+            self.pool = sample
+            return sample, ()
         strategy, notes = self._strategy(prepared, chosen_rule.n_reserve)
         seed = self._given
         if seed is None and checkpoint is not None:
@@ -134,11 +119,11 @@ class DryRun:
                     return self.pool, ()
             strategy = replace(strategy, folds=folds)
         labels = self.data.parts[-1] if len(self.data.parts) > 1 else None
-        if self.units is None:
+        if units is None:
             _check_memory(strategy, self.data.n_rows)
-        pool = strategy.draw(self.data.n_rows, rng=seed, units=self.units, strata=labels)
-        key = getattr(self.data.parts[0], "unit", None)  # of tables, whose rows are their units
-        if self.units is None and isinstance(key, str) and (called := pool_unit_name(key)):
+        pool = strategy.draw(self.data.n_rows, rng=seed, units=units, strata=labels)
+        tables = self.data.parts[0]  # whose rows are their units
+        if units is None and isinstance(tables, Tables) and (called := pool_unit_name(tables.unit)):
             pool = replace(pool, unit=called)
         if self._reason is not None:
             why = f"Sample: a pool of {pool.n_subsets:,} candidates, because {self._reason}."
@@ -153,7 +138,7 @@ class DryRun:
 
         ``n_reserve`` more are drawn for a secret that must be independent of the others.
         """
-        strategy: Any = self._wanted
+        strategy: Any = self.options.sample
         if strategy is None:
             strategy = Balanced(folds="auto")
         if not isinstance(strategy, PoolStrategy):
@@ -162,8 +147,8 @@ class DryRun:
                 "Write pac.Half() or pac.Balanced()."
             )
         notes: tuple[str, ...] = ()
-        if self._n_subsets is not None:
-            strategy = strategy.with_subsets(self._n_subsets)
+        if self.options.n_subsets is not None:
+            strategy = strategy.with_subsets(self.options.n_subsets)
         elif strategy.n_subsets is None:
             fewer = (m for above, m in SUBSETS_OF_MANY if self.data.n_rows > above)
             default = next(fewer, SUBSETS_BATCHED)
@@ -202,7 +187,7 @@ class DryRun:
         Claim P-4. A function of the universe and of public randomness, which the note says.
         """
         assert strategy.n_subsets is not None  # known before the folds are
-        choices = strategy_fold_choices(strategy.n_subsets, self.data.n_rows, self.units)
+        choices = strategy_fold_choices(strategy.n_subsets, self.data.n_rows, self.options.units)
         if len(choices) == 1:
             return choices[0], ()
         fixed = self._prepare(mechanism)
@@ -235,15 +220,14 @@ class DryRun:
         self, fixed: Mechanism, strategy: Balanced, folds: int, size: int, seed: int
     ) -> tuple[Outputs, Pool]:
         """Run a prepared mechanism on few candidates; the run itself repeats its warnings."""
-        dry_run = DryRun(
-            self.data,
+        options = replace(
+            self.options,
             sample=replace(strategy, folds=folds, n_subsets=max(2, size // folds) * folds),
-            units=self.units,
-            n_jobs=self._n_jobs,
-            backend=self._backend,
+            n_subsets=None,
             rng=public_generator(seed, "pilot", folds),
             progress=False,
         )
+        dry_run = DryRun(self.data, options)
         dry_run._fixed = fixed, fixed
         with warnings.catch_warnings():
             warnings.simplefilter("ignore")
@@ -261,11 +245,11 @@ class DryRun:
             self._prepare(prepared),
             self.data,
             pool,
-            n_jobs=self._n_jobs,
-            backend=self._backend,
+            n_jobs=self.options.n_jobs,
+            backend=self.options.backend,
             checkpoint=checkpoint,
             rng=self._given if rng is None or self._given is None else rng,
-            progress=self.progress,
+            progress=self.options.progress,
             fixed=True,
         )
 
@@ -328,20 +312,16 @@ def dry_run_information(share: Spent) -> AnyBudget:
     return Membership(min(0.5 + share.success_increment, 1 - 1e-12))
 
 
-def check_independent(
-    rule: AnyRule | None,
-    sample: Pool | PoolStrategy | Coins | None,
-    rng: np.random.Generator | int | None,
-) -> None:
+def check_independent(rule: AnyRule | None, options: SampleOptions) -> None:
     """Refuse a pool that others may have seen, if the secret is one of its subsets."""
-    if not as_rule(rule).n_reserve:
+    if options.simulate or not as_rule(rule).n_reserve:
         return
-    if isinstance(sample, Pool):
+    if isinstance(options.sample, Pool):
         raise PoolError(
             "sample must be a strategy for a confidence or empirical certificate: the secret is "
             "a subset of it, which nobody may have seen. Pass Half(...) or Poisson(...) itself."
         )
-    if rng is not None:
+    if options.rng is not None:
         raise BudgetError(
             "rng must be None for a confidence or empirical certificate: the secret subset is "
             "drawn with the pool. Leave rng out, or set simulate=True."
@@ -405,13 +385,17 @@ def _limits_membership_alone(budget: BudgetLike) -> bool:
     return limits.success_level is not None and limits.mi_nats is None
 
 
-def default_session_coins(data: Data, budget: AnyBudget | None, left: Spent) -> Coins | None:
+def default_session_coins(
+    data: Data, budget: AnyBudget | None, options: SampleOptions, left: Spent
+) -> Coins | None:
     """Return coins for a session on tables; None for a pool. ``left`` is the ledger's budget.
 
     Queries have coins where tables have many units and membership alone is limited.
     """
+    if options.are_for_pools or budget is None:
+        return None
     if left.mu_squared is None and (left.mi_nats, left.success_increment) != (None, None):
         return None  # the ledger has a budget for pools alone
     tables = data.parts[0]
     many = isinstance(tables, Tables) and tables.n_units >= FEWEST_UNITS
-    return Coins() if many and budget is not None and _limits_membership_alone(budget) else None
+    return Coins() if many and _limits_membership_alone(budget) else None

@@ -13,7 +13,6 @@ and of two processes that hold the same secret one answers nothing.
 
 from __future__ import annotations
 
-import re
 from collections.abc import Callable
 from dataclasses import replace
 from functools import reduce
@@ -21,7 +20,6 @@ from pathlib import Path
 from typing import TYPE_CHECKING, Any, Final
 
 import msgspec
-import numpy as np
 
 # The ledger is imported on first use, through its package: SQLAlchemy takes a while.
 from pacprivacy import ledger as ledgers
@@ -33,25 +31,23 @@ from pacprivacy.session.account import (
     account_left,
     account_limits,
     open_ledger,
+    state_path,
 )
+from pacprivacy.session.pool_secret import check_stored_belief
 from pacprivacy.session.responder import ResponderState
 from pacprivacy.session.secret import SpendLog
 from pacprivacy.session.state import (
     SessionState,
     StateFile,
-    StoredArray,
-    pack_secret,
     pack_state,
-    unpack_belief,
-    unpack_secret,
+    read_record,
     unpack_state,
 )
 
 if TYPE_CHECKING:
     from pacprivacy.ledger import Balance, Ledger, SessionPlace
 
-SCHEMA_VERSION: Final = 3
-_READABLE: Final = (1, 2, 3)  # version 2 had names of open leases
+SCHEMA_VERSION: Final = 4
 PART: Final = 1 / 256  # of a limit that one lease takes, or more where a question needs more
 SHARED_PART: Final = 1 / 4  # of what remains of the total, over the number of lease holders
 UNLIMITED_PART: Final = 64  # of what a question needs, where nothing limits a lease
@@ -72,19 +68,15 @@ class _Stored(msgspec.Struct, kw_only=True):
     dataset: str
     mark: str
     upcoming: str
-    secret: bytes
-    log_p: StoredArray
-    spent: Spent
-    n_free: int
     leases: dict[str, Spent]
-    units: dict[str, StoredArray] | None
+    state: ResponderState
 
 
 def _parse(content: bytes) -> _Stored:
     version, stored = unpack_state(content)
-    if version not in _READABLE:
+    if version != SCHEMA_VERSION:
         raise ValueError("schema_version")
-    return msgspec.msgpack.decode(stored, type=_Stored)
+    return read_record(stored, _Stored)
 
 
 class Leases(SpendLog, ProcessBound):
@@ -106,27 +98,29 @@ class Leases(SpendLog, ProcessBound):
         service: str,
         *,
         dataset: str,
+        principal: str = DEFAULT_PRINCIPAL,
         state: str | Path | None = None,
     ) -> None:
         self.ledger = open_ledger(ledger)
-        self._service, self.dataset = service, dataset
-        self.payer: str = DEFAULT_PRINCIPAL
+        self._service, self.dataset, self._owner = service, dataset, principal
         self._leases: dict[str, Spent] = {}
         self._balances: dict[str, tuple[Balance, ...]] = {}
         self._booked = Spent()
         self._mark, self._changed = "", False
-        self._file = StateFile(self._path(state))
+        ending = f"{service[:8]}.answers"
+        self._file = StateFile(state_path(self.ledger, state, dataset, ending))
 
     def begin(self, total: Spent, spent: Spent) -> None:
         """Open an account for a responder that has none yet, and book what it has spent so far."""
         if self.ledger.mark(self._service):
             raise LedgerError("the predictor must not be saved twice; it was. Load the first file.")
-        if not any(b.principal == "*" for b in self.ledger.balance(self.dataset, self.payer)):
+        owner = self._owner
+        if not any(b.principal == "*" for b in self.ledger.balance(self.dataset, owner)):
             self.ledger.create_budget(self.dataset, limits=total.above())
         self._changed = True
         if any(_of_answers(spent).values()):
-            lease = self._reserve(spent, "answers before it was saved")
-            self._leases[self.payer] = _less(lease, spent)
+            lease = self._reserve(spent, "answers before it was saved", owner)
+            self._leases[owner] = _less(lease, spent)
 
     def resume(self, n_subsets: int) -> ResponderState:
         """Return where the responder was left; refuse every file but the latest.
@@ -136,7 +130,13 @@ class Leases(SpendLog, ProcessBound):
         Claim V-2. The ledger has the file's own mark, or the one before it; in the second case the
         last answers in the file were never published. It shows every amount spent and leased.
         """
-        stored = self._file.read(_parse)
+
+        def parse(content: bytes) -> _Stored:
+            stored = _parse(content)
+            check_stored_belief(stored.state.log_p, stored.state.secret, n_subsets)
+            return stored
+
+        stored = self._file.read(parse)
         mark = self.ledger.mark(self._service)
         if stored is None or not mark:
             raise LedgerError(
@@ -155,7 +155,7 @@ class Leases(SpendLog, ProcessBound):
                 "state must be the latest: the ledger knows of answers that it does not, or the "
                 "ledger is an old copy. Restore the latest of both."
             )
-        held = reduce(Spent.__add__, stored.leases.values(), stored.spent)
+        held = reduce(Spent.__add__, stored.leases.values(), stored.state.spent)
         if not _covers(self.ledger.tally(self._service), held, tolerance=TOLERANCE):
             raise LedgerError(
                 f"ledger {self.ledger.label} must hold what was spent; it is an old copy, which "
@@ -164,14 +164,7 @@ class Leases(SpendLog, ProcessBound):
         if mark != stored.upcoming:  # stopped between the two writes
             self.ledger.move_mark(self._service, mark, stored.upcoming)
         self._mark, self._leases = stored.upcoming, stored.leases
-        units = stored.units
-        return ResponderState(
-            secret=unpack_secret(stored.secret, n_subsets),
-            log_p=unpack_belief(np.array(stored.log_p.read()), n_subsets),
-            spent=stored.spent,
-            n_free=stored.n_free,
-            units=None if units is None else {name: a.read() for name, a in units.items()},
-        )
+        return stored.state
 
     def left_for(self, principal: str, *, fresh: bool = False) -> Remaining:
         """Return what a principal may still spend, as of its last lease or as of now."""
@@ -187,53 +180,48 @@ class Leases(SpendLog, ProcessBound):
         return account_limits(self._balances[principal])
 
     def spend(
-        self, charge: Spent, what: str, before: SessionState, payer: str | None = None
+        self, charge: Spent, what: str, state: Callable[[], SessionState], payer: str | None = None
     ) -> None:
         """Take a charge from the payer's lease; lease more where that is not enough."""
         self.check_process()
         need, self._booked = replace(charge, n_releases=0), Spent()  # the rest of it is spent
         if not any(_of_answers(need).values()):
             return
-        lease = self._leases.get(self.payer, Spent())
+        payer = payer or self._owner
+        lease = self._leases.get(payer, Spent())
         if not _covers(lease, need):
-            lease += self._reserve(need, what)
-        self._leases[self.payer], self._booked = _less(lease, need), need
+            lease += self._reserve(need, what, payer)
+        self._leases[payer], self._booked = _less(lease, need), need
         self._changed = True
 
     def _place(self) -> SessionPlace:
         return ledgers.SessionPlace(name=self._mark)
 
-    def settle(self, charge: Spent) -> None:
+    def settle(self, charge: Spent, payer: str | None = None) -> None:
         """Put back what was booked and not needed."""
         booked, self._booked = self._booked, Spent()
         if booked == Spent():
             return
-        held = self._leases[self.payer] + booked
+        payer = payer or self._owner
+        held = self._leases[payer] + booked
         if not _covers(held, charge):  # never, but an unpaid answer must not be published
-            held += self._reserve(charge, "answers")
-        self._leases[self.payer] = _less(held, charge)
+            held += self._reserve(charge, "answers", payer)
+        self._leases[payer] = _less(held, charge)
 
     def flush(self, state: Callable[[], ResponderState]) -> None:
         """Store the responder's state, and move the ledger's mark to it."""
         if not self._changed:  # all answers were unanimous
             return
         self.check_process()
-        now, upcoming = state(), self.ledger.new_name()
-        units = None
-        if now.units is not None:
-            units = {name: StoredArray.of(array) for name, array in now.units.items()}
+        upcoming = self.ledger.new_name()
         stored = _Stored(
             service=self._service,
             ledger_id=self.ledger.ledger_id,
             dataset=self.dataset,
             mark=self._mark,
             upcoming=upcoming,
-            secret=pack_secret(now.secret),
-            log_p=StoredArray.of(now.log_p),
-            spent=now.spent,
-            n_free=now.n_free,
             leases=self._leases,
-            units=units,
+            state=state(),
         )
         self._file.write(pack_state(SCHEMA_VERSION, stored))
         self.ledger.move_mark(self._service, self._mark, upcoming)
@@ -242,11 +230,11 @@ class Leases(SpendLog, ProcessBound):
     def close(self) -> None:
         self._file.close()
 
-    def _reserve(self, need: Spent, what: str) -> Spent:
+    def _reserve(self, need: Spent, what: str, payer: str) -> Spent:
         """Reserve the need, or a part of the limits if that is more and remains."""
         self.ledger.withdraw_unsure()
-        balances = self._read(self.payer)
-        n_holders = len(self._leases.keys() | {self.payer})
+        balances = self._read(payer)
+        n_holders = len(self._leases.keys() | {payer})
         taken: dict[str, Any] = {}
         for kind, amount in _of_answers(need).items():
             parts = []
@@ -260,7 +248,7 @@ class Leases(SpendLog, ProcessBound):
         try:
             self.ledger.reserve(
                 self.dataset,
-                self.payer,
+                payer,
                 lease,
                 what,
                 session=self._service,
@@ -270,7 +258,7 @@ class Leases(SpendLog, ProcessBound):
             raise BudgetExceededError(
                 f"questions must fit in the remaining budget, whatever the answers are. {refused}"
             ) from None
-        self._read(self.payer)
+        self._read(payer)
         return lease
 
     def _read(self, principal: str) -> tuple[Balance, ...]:
@@ -280,18 +268,6 @@ class Leases(SpendLog, ProcessBound):
                 theirs = [b for b in balances if b.principal != "*"]
                 self._balances[other] = (*theirs, *(b for b in latest if b.principal == "*"))
         return latest
-
-    def _path(self, state: str | Path | None) -> Path:
-        if state is not None:
-            return Path(state)
-        if self.ledger.path is None:
-            raise LedgerError(
-                f"state must be given with a ledger on a server, here {self.ledger.label}: the "
-                f"secret is kept in a file of your own. Use state='churn.state'."
-            )
-        slug = re.sub(r"[^A-Za-z0-9]+", "-", self.dataset)[:40].strip("-")
-        name = f"{self.ledger.path.name}.{slug}-{self._service[:8]}.answers"
-        return self.ledger.path.with_name(name)
 
 
 def _less(lease: Spent, charge: Spent) -> Spent:

@@ -8,13 +8,15 @@ from __future__ import annotations
 
 from collections.abc import Callable
 from dataclasses import dataclass, field, replace
-from typing import Any, Final, TypeAlias
+from typing import Any, Final, Self, TypeAlias
 
+import msgspec
 import numpy as np
+import numpy.typing as npt
 
 from pacprivacy import adversary, release as releasing
-from pacprivacy._checks import Vector
-from pacprivacy._random import BitSource, public_generator
+from pacprivacy._checks import Vector, check_log_belief
+from pacprivacy._random import BitSource, ProcessBound, public_generator, uniform_below
 from pacprivacy._system import begin, single_threaded
 from pacprivacy.adversary import RESERVE, Balances, balance_advantage
 from pacprivacy.budget import (
@@ -26,7 +28,7 @@ from pacprivacy.budget import (
     budget_limits,
     budget_needs_pool,
 )
-from pacprivacy.errors import BudgetError, BudgetExceededError
+from pacprivacy.errors import BudgetError, BudgetExceededError, PoolError, SecretError
 from pacprivacy.noise import (
     AnyRule,
     NoisePlan,
@@ -35,7 +37,7 @@ from pacprivacy.noise import (
     calibrate,
     check_rule_feasible,
 )
-from pacprivacy.sample import Pool
+from pacprivacy.sample import Coins, Pool
 from pacprivacy.session.dry_run import DryRun, dry_run_information
 from pacprivacy.session.refinement import PoolRefinement
 from pacprivacy.session.secret import (
@@ -46,19 +48,37 @@ from pacprivacy.session.secret import (
     Odometer,
     Plan,
     Purse,
+    ReleaseSampler,
     Request,
     SessionSecret,
     Share,
 )
-from pacprivacy.session.state import PoolState, SessionState
+from pacprivacy.session.state import (
+    STATE_READERS,
+    AccountOwner,
+    Marks,
+    SessionState,
+    Storable,
+    other_total,
+    other_units,
+    pack_state,
+    read_record,
+)
 from pacprivacy.simulation import PROVING, SEARCHING, WRITING, Outputs, scale_run_outputs
+
+ROUNDING: Final = 1e-9
+MARGIN: Final = (
+    1e-5  # a ledger rounds every charge up; balances are squares, where less would be lost
+)
+UNASKED: Final = 0.25  # part of the reserve for a release that says nothing about membership
+POOL_VERSION: Final = 7  # of the file
+_INDEX_BYTES: Final = 8  # of the secret, whatever it is
 
 
 @dataclass(frozen=True, slots=True, kw_only=True, eq=False)
 class Evaluated:
-    """A request, and its mechanism's value on every candidate; curator-only."""
+    """A mechanism's value on every candidate, and notes on the pool; curator-only."""
 
-    request: Request
     outputs: Outputs
     notes: tuple[str, ...] = ()
 
@@ -91,6 +111,148 @@ class PoolPlan(Plan):
         return self.outputs.restore(self.noise.value_of(observed))
 
 
+class ReleaseSecret(ProcessBound, Storable):
+    """The index of the subset that is really used. It cannot be printed, copied or forked."""
+
+    __slots__ = ("_index", "_n_subsets")
+    KIND = "the secret"
+    INSTEAD = "Save the release, not the session."
+
+    def __init__(self, n_subsets: int, source: BitSource, *, first: int = 0) -> None:
+        self._index = first + uniform_below(source, n_subsets - first)
+        self._n_subsets = n_subsets
+
+    def __repr__(self) -> str:
+        return f"Secret(one of {self._n_subsets})"
+
+    @property
+    def n_subsets(self) -> int:
+        """Number of candidates; public."""
+        return self._n_subsets
+
+    def to_storage(self) -> int:
+        """Return the index, for the session's own file (mode 0600) and nothing else."""
+        self.check_process()
+        return self._index
+
+    @classmethod
+    def from_storage(cls, index: int, n_subsets: int) -> Self:
+        """Rebuild the secret of a session that goes on."""
+        if not 0 <= index < n_subsets:
+            raise SecretError("the stored secret must be of this pool. Restore the session's file.")
+        secret = cls.__new__(cls)
+        secret._index, secret._n_subsets = index, n_subsets
+        return secret
+
+    def to_content(self) -> bytes:
+        numbers = (self.to_storage(), self._n_subsets)
+        return b"".join(number.to_bytes(_INDEX_BYTES, "little") for number in numbers)
+
+    @classmethod
+    def from_content(cls, content: bytes) -> Self:
+        index, n_subsets = np.frombuffer(content, dtype="<u8").tolist()
+        return cls.from_storage(index, n_subsets)
+
+    def observe(self, plan: ReleaseSampler[int, Observed], source: BitSource) -> Observed:
+        """Draw the noise around the secret's output; refuse in a fork."""
+        self.check_process()
+        return plan.observe(self._index, source)
+
+
+def check_stored_belief(log_p: Vector, secret: ReleaseSecret, n_subsets: int) -> None:
+    """Refuse a belief or a secret of another pool, and a belief that is changed on reading."""
+    if secret.n_subsets != n_subsets:
+        raise ValueError("secret")
+    if not np.allclose(log_p, check_log_belief(log_p, n_subsets), rtol=0, atol=1e-9):
+        raise ValueError("the probabilities do not add up to one")
+
+
+class _PoolRecord(msgspec.Struct, array_like=True, kw_only=True):
+    """Content of the file."""
+
+    marks: Marks
+    arrays: dict[str, npt.NDArray[Any]]
+    metadata: dict[str, Any]
+    total: Spent
+    n_releases: int
+    log_p: Vector
+    secret: ReleaseSecret
+    balances: Balances | None
+
+
+@dataclass(frozen=True, slots=True, kw_only=True, eq=False, repr=False)
+class PoolState(SessionState):
+    """State of a session with a pool."""
+
+    pool: Pool
+    log_p: Vector
+    secret: ReleaseSecret
+    balances: Balances | None = None
+
+    def to_bytes(self, marks: Marks) -> bytes:
+        arrays, metadata = self.pool.to_arrays()
+        record = _PoolRecord(
+            marks=marks,
+            arrays=arrays,
+            metadata=metadata,
+            total=self.total,
+            n_releases=self.n_releases,
+            log_p=self.log_p,
+            secret=self.secret,
+            balances=self.balances,
+        )
+        return pack_state(POOL_VERSION, record)
+
+    @staticmethod
+    def read(content: bytes) -> tuple[PoolState, Marks]:
+        """Rebuild a state."""
+        record = read_record(content, _PoolRecord)
+        pool = Pool.from_arrays(record.arrays, record.metadata)
+        check_stored_belief(record.log_p, record.secret, pool.n_subsets)
+        if record.balances is not None:
+            _check_balances(record.balances, pool.n_units)
+        state = PoolState(
+            total=record.total,
+            n_releases=record.n_releases,
+            pool=pool,
+            log_p=record.log_p,
+            secret=record.secret,
+            balances=record.balances,
+        )
+        return state, record.marks
+
+    def check_sample(self, opened: AccountOwner) -> None:
+        n_subsets, sample = self.pool.n_subsets, opened.options.sample
+        if isinstance(sample, Coins):
+            raise PoolError(
+                "sample must be of the kind that the session began with, a pool; got coins. Leave "
+                "it out."
+            )
+        if opened.budget is not None and budget_limits(opened.budget, n_subsets) != self.total:
+            raise other_total()
+        is_other = isinstance(sample, Pool) and sample.digest() != self.pool.digest()
+        if is_other or opened.options.n_subsets not in (None, n_subsets):
+            raise PoolError(
+                f"sample must be the one that the session began with, of {n_subsets} "
+                f"subsets; got another. Leave out sample and n_subsets."
+            )
+        has_units = self.pool.row_units is not None
+        if not isinstance(sample, Pool) and (opened.options.units is not None) != has_units:
+            raise other_units()
+
+
+def _check_balances(balances: Balances, n_units: int) -> None:
+    """Refuse balances that no session could have."""
+    full, per_unit = Balances.begin(balances.advantage, 1).worst, balances.per_unit
+    if not 0 <= balances.reserve <= 1:
+        raise ValueError("reserve")
+    if per_unit.shape != (n_units,) or not 0 <= balances.worst <= per_unit.max() <= full:
+        raise ValueError("balances")
+
+
+STATE_READERS[POOL_VERSION] = PoolState.read
+
+
 class HeldCandidate(HeldSecret):
     """The candidate that is used, of a pool that may be drawn later, and the belief about it."""
 
@@ -98,7 +260,7 @@ class HeldCandidate(HeldSecret):
 
     def __init__(self, pool: Pool | None = None) -> None:
         self.pool: Pool | None = None
-        self.secret: releasing.ReleaseSecret | None = None
+        self.secret: ReleaseSecret | None = None
         if pool is not None:
             self.begin(pool)
 
@@ -114,11 +276,9 @@ class HeldCandidate(HeldSecret):
     def draw(self, source: BitSource, *, first: int = 0) -> None:
         assert self.pool is not None  # drawn before anything is calibrated
         if self.secret is None:
-            self.secret = releasing.ReleaseSecret(self.pool.n_subsets, source, first=first)
+            self.secret = ReleaseSecret(self.pool.n_subsets, source, first=first)
 
-    def observe(
-        self, sampler: releasing.ReleaseSampler[int, Observed], source: BitSource
-    ) -> Observed:
+    def observe(self, sampler: ReleaseSampler[int, Observed], source: BitSource) -> Observed:
         assert self.secret is not None  # drawn before its charge was booked
         return self.secret.observe(sampler, source)
 
@@ -187,13 +347,6 @@ class Calibration:
 
 
 Calibrate: TypeAlias = Callable[[AnyBudget, Calibration], NoisePlan]
-
-
-ROUNDING: Final = 1e-9
-MARGIN: Final = (
-    1e-5  # a ledger rounds every charge up; balances are squares, where less would be lost
-)
-UNASKED: Final = 0.25  # part of the reserve for a release that says nothing about membership
 
 
 @dataclass(frozen=True, slots=True, kw_only=True, eq=False)
@@ -295,10 +448,10 @@ def _check_left(name: str, wanted: float | None, left: float | None) -> None:
 class PoolSecret(HeldCandidate, SessionSecret):
     """A candidate of a pool, and releases about it that follow one another."""
 
-    def __init__(self, dry_run: DryRun, *, simulate: bool) -> None:
+    def __init__(self, dry_run: DryRun) -> None:
         super().__init__()
-        self.dry_run, self._simulate = dry_run, simulate
-        self.data, self.seed, self.progress = dry_run.data, dry_run.seed, dry_run.progress
+        self.dry_run, self.data, self.seed = dry_run, dry_run.data, dry_run.seed
+        self.progress = dry_run.options.progress
         self._n_proofs, self._has_begun = 0, False
 
     def go_on(self, state: SessionState) -> None:
@@ -323,7 +476,7 @@ class PoolSecret(HeldCandidate, SessionSecret):
             self.begin(pool)
         return notes
 
-    def measure(self, request: Request, purse: Purse, notes: tuple[str, ...] = ()) -> Evaluated:
+    def measure(self, request: Request, purse: Purse, notes: tuple[str, ...]) -> Evaluated:
         """Run a mechanism on every candidate; refuse more than is left before it runs."""
         if not self._has_begun:
             self.balances, self._has_begun = self._first_balances(purse), True
@@ -333,10 +486,11 @@ class PoolSecret(HeldCandidate, SessionSecret):
         outputs = replace(outputs, on_all=self.dry_run.on_all(mechanism, outputs))
         if request.rule is None:  # a chosen rule is in the units of the mechanism
             outputs = scale_run_outputs(outputs)
-        return Evaluated(request=request, outputs=outputs, notes=notes)
+        return Evaluated(outputs=outputs, notes=notes)
 
     def plan(
         self,
+        request: Request,
         measured: Evaluated,
         purse: Purse,
         *,
@@ -348,17 +502,16 @@ class PoolSecret(HeldCandidate, SessionSecret):
         A step of a refinement has a ``share`` and a calibration of its own.
         """
         assert self.pool is not None  # drawn in settle()
-        share = self._share(measured.request, purse) if share is None else share
+        share = self._share(request, purse) if share is None else share
         belief, outputs = self.now, measured.outputs
         rests_on = self.calibration(share, purse.spent.n_releases)
         part = self._part(share, purse)
-        requested = measured.request.budget
-        budget = share.in_words() if requested is None else requested
+        budget = share.in_words() if request.budget is None else request.budget
         limit = budget if part is None else dry_run_information(share.limits)
         begin(SEARCHING)
         if find_noise is None:
-            rule, gamma = measured.request.rule, adversary.DEFAULT_GAMMA / 2
-            noise = rests_on.find_noise(outputs, limit, rule=rule, gamma=gamma)
+            gamma = adversary.DEFAULT_GAMMA / 2
+            noise = rests_on.find_noise(outputs, limit, rule=request.rule, gamma=gamma)
         else:
             noise = find_noise(limit, rests_on)
         bars, listed = releasing.measure_error_bars(outputs, noise, self.pool), outputs.published
@@ -369,7 +522,7 @@ class PoolSecret(HeldCandidate, SessionSecret):
             log_p=belief.log_p,
             gamma=adversary.DEFAULT_GAMMA,
             seed=rests_on.seed,
-            simulation=self._simulate,
+            simulation=self.dry_run.options.simulate,
             notes=(*measured.notes, *releasing.error_bar_notes(bars)),
             session=part,
         )
@@ -397,8 +550,11 @@ class PoolSecret(HeldCandidate, SessionSecret):
             belief=belief,
         )
 
-    def refinement(self, measured: Evaluated, purse: Purse, levels: int | None) -> PoolRefinement:
-        return PoolRefinement(self, measured, self._share(measured.request, purse), purse, levels)
+    def refinement(
+        self, request: Request, measured: Evaluated, purse: Purse, levels: int | None
+    ) -> PoolRefinement:
+        share = self._share(request, purse)
+        return PoolRefinement(self, (request, measured), share, purse, levels)
 
     def calibration(self, share: AccountShare, n_releases: int) -> Calibration:
         """Return what the next calibration rests on, with a seed that none before it has used."""

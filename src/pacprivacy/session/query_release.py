@@ -5,7 +5,7 @@ from __future__ import annotations
 import csv
 import html
 import textwrap
-from collections.abc import Mapping
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field, fields, replace
 from pathlib import Path
 from typing import Any, Self
@@ -17,7 +17,6 @@ from pacprivacy.errors import CertificateError, DataError
 from pacprivacy.mechanism import Data
 from pacprivacy.queries import (
     QueryMechanism,
-    QuerySums,
     Tables,
     make_query_mechanism,
     query_cell_names,
@@ -247,19 +246,26 @@ class QueryRelease(Release):
         return f"{self.answer._repr_html_()}{self.certificate._repr_html_()}"
 
 
-def released_query(text: str, data: Data, *, coins: bool = False, **options: Any) -> QueryMechanism:
-    """Return a query over a session's tables; refusals depend on no private row (Q-4).
-
-    With ``coins`` it is a function of sums; ``options`` are those of :func:`pacprivacy.sql`.
-    """
+def released_query(
+    text: str,
+    data: Data,
+    *,
+    kind: type[QueryMechanism],
+    keys: Any,
+    at_least: int,
+    fill: float | None,
+    edges: Mapping[str, Sequence[float]] | None,
+) -> QueryMechanism:
+    """Return a query over a session's tables; refusals depend on no private row (Q-4)."""
     tables = data.parts[0]
     if not isinstance(tables, Tables):
         raise DataError(
             f"data must be pac.Tables to be asked in SQL; got {type(tables).__name__}. "
             "Make them of your frames: pac.Tables({'people': frame}, unit='people.id')."
         )
-    kind = QuerySums if coins else QueryMechanism
-    return make_query_mechanism(text, tables, kind=kind, **options)
+    return make_query_mechanism(
+        text, tables, kind=kind, keys=keys, at_least=at_least, fill=fill, edges=edges
+    )
 
 
 def prepared_query(query: QueryMechanism, data: Data) -> QueryMechanism:

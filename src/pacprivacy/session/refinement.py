@@ -16,9 +16,9 @@ from typing import TYPE_CHECKING, Any, Final
 import numpy as np
 
 from pacprivacy import noise
-from pacprivacy._certificates import write_release
 from pacprivacy._checks import Vector, as_outputs
 from pacprivacy._rounding import at_most
+from pacprivacy._values import write_release
 from pacprivacy.adversary import DEFAULT_GAMMA, Balances, influence_risk
 from pacprivacy.budget import AnyBudget, Spent
 from pacprivacy.errors import (
@@ -43,8 +43,7 @@ from pacprivacy.statistics import Sums
 from pacprivacy.theory import empirical_bernstein, membership_success, posterior_success
 
 if TYPE_CHECKING:
-    from pacprivacy.session.coin_account import CoinTerms
-    from pacprivacy.session.coin_release import SumRecords
+    from pacprivacy.session.coin_release import CoinTerms, SumRecords
     from pacprivacy.session.pool_secret import (
         AccountShare,
         Calibration,
@@ -449,18 +448,18 @@ class PoolRefinement(Refinement):
     def __init__(
         self,
         secret: PoolSecret,
-        evaluated: Evaluated,
+        evaluated: tuple[Request, Evaluated],
         share: AccountShare,
         purse: Purse,
         levels: int | None,
     ) -> None:
-        self._secret, self._evaluated, self._share = secret, evaluated, share
+        self._secret, (self._request, self._evaluated), self._share = secret, evaluated, share
         self._fractions = refinement_shares(share.limits, levels)
-        self._noise = FallingNoise(evaluated.outputs, share.limits, rule=evaluated.request.rule)
+        self.outputs, self.n_looks = self._evaluated.outputs, len(self._fractions)
+        self._noise = FallingNoise(self.outputs, share.limits, rule=self._request.rule)
         self._noise.begin(secret.calibration(share, purse.spent.n_releases))
         self._start = purse.spent
         self._level, self._done, self._now = 0, 0.0, share.balances
-        self.outputs, self.n_looks = evaluated.outputs, len(self._fractions)
         self._last: PoolPlan | None = None
 
     def next_plan(self, purse: Purse) -> Plan | None:
@@ -475,7 +474,7 @@ class PoolRefinement(Refinement):
             if part is not None:
                 self._done = fraction
                 return self._secret.plan(
-                    self._evaluated, purse, share=part, find_noise=self._next_noise
+                    self._request, self._evaluated, purse, share=part, find_noise=self._next_noise
                 )
         return None
 
@@ -500,7 +499,7 @@ class PoolRefinement(Refinement):
         bound = limit if longer else min(bound, limit)
         certificate = replace(
             last,
-            budget=str(self._evaluated.request.budget),
+            budget=str(self._request.budget),
             rule=f"{last.rule}, refined over {len(steps)} observations",
             log_det_nats=nats,
             information=None,

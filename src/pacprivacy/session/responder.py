@@ -4,7 +4,7 @@ Each question is a release of its own, calibrated to the belief after all earlie
 """
 
 import math
-from dataclasses import dataclass, replace
+from dataclasses import dataclass, field, replace
 from typing import Any, Final, NamedTuple
 
 import numpy as np
@@ -36,9 +36,8 @@ from pacprivacy.noise import (
     plan_answer,
     usable_answer_nats,
 )
-from pacprivacy.release import ReleaseSecret
 from pacprivacy.sample import Pool
-from pacprivacy.session.pool_secret import HeldCandidate
+from pacprivacy.session.pool_secret import HeldCandidate, ReleaseSecret
 from pacprivacy.session.secret import Odometer, SecretHolder, SpendLog
 from pacprivacy.theory import binary_entropy
 
@@ -120,23 +119,18 @@ def _unanimous_answers(table: npt.NDArray[np.generic]) -> Mask:
     return agree
 
 
+@dataclass
 class _Questions:
     """Outputs of all candidates for some questions, and the budget of each answer.
 
     With ``tracked``, the moves of the belief are returned.
     """
 
-    def __init__(
-        self,
-        table: npt.NDArray[Any],
-        log_p: Vector,
-        query_nats: float,
-        noise: AnswerNoise | None = None,
-        *,
-        tracked: bool = False,
-    ) -> None:
-        self._table, self._log_p, self._noise = table, log_p, noise
-        self._budget, self._tracked = query_nats, tracked
+    table: npt.NDArray[Any]
+    log_p: Vector
+    query_nats: float
+    noise: AnswerNoise | None = None
+    tracked: bool = field(default=False, kw_only=True)
 
 
 class VoteAnswers(_Questions):
@@ -151,35 +145,35 @@ class VoteAnswers(_Questions):
 
         ``most`` is the largest ``|s|``.
         """
-        votes = self._table[:, ~_unanimous_answers(self._table)].T.astype(np.float64)
-        belief = np.exp(self._log_p)
+        votes = self.table[:, ~_unanimous_answers(self.table)].T.astype(np.float64)
+        belief = np.exp(self.log_p)
         ones, zeros = float(belief @ votes[0]), float(belief @ (1.0 - votes[0]))
-        usable, _ = usable_answer_nats(self._budget, n_directions=1, n_subsets=len(belief))
+        usable, _ = usable_answer_nats(self.query_nats, n_directions=1, n_subsets=len(belief))
         gap = _tracked_gap(ones, zeros, usable) if min(ones, zeros) > 0 else 0
         moves = belief[None].copy()
         cubes = _scale_moves(moves, votes, np.array([float(gap)]), np.array([ones]))
         return moves, cubes * most
 
     def observe(self, index: int, source: BitSource) -> Answered:
-        noise = AnswerNoise(source) if self._noise is None else self._noise
-        n_subsets, n_questions = self._table.shape
-        answers = self._table[index].astype(np.float64)
+        noise = AnswerNoise(source) if self.noise is None else self.noise
+        n_subsets, n_questions = self.table.shape
+        answers = self.table[index].astype(np.float64)
         charges, noise_std = np.zeros(n_questions), np.zeros(n_questions)
-        costly = np.flatnonzero(~_unanimous_answers(self._table))
-        log_p = self._log_p.copy()
-        moves = np.zeros((len(costly) if self._tracked else 0, n_subsets))
+        costly = np.flatnonzero(~_unanimous_answers(self.table))
+        log_p = self.log_p.copy()
+        moves = np.zeros((len(costly) if self.tracked else 0, n_subsets))
         cubes = 0.0
         for start in range(0, len(costly), _BLOCK):
             block = costly[start : start + _BLOCK]
             log_p = check_log_belief(log_p, n_subsets)
             widest = _answer_votes(
-                np.ascontiguousarray(self._table[:, block].T, dtype=np.float64),
-                self._table[index, block].tolist(),
+                np.ascontiguousarray(self.table[:, block].T, dtype=np.float64),
+                self.table[index, block].tolist(),
                 noise.take(len(block)).tolist(),
                 log_p,
-                self._budget,
+                self.query_nats,
                 (answers, charges, noise_std, block),
-                moves[start : start + _BLOCK] if self._tracked else None,
+                moves[start : start + _BLOCK] if self.tracked else None,
             )
             cubes = max(cubes, widest)
         values = np.stack([1.0 - answers, answers], axis=1)
@@ -188,7 +182,7 @@ class VoteAnswers(_Questions):
             charges=charges,
             noise_std=noise_std,
             log_p=check_log_belief(log_p, n_subsets),
-            moves=moves if self._tracked else None,
+            moves=moves if self.tracked else None,
             cubes=cubes,
         )
 
@@ -275,30 +269,20 @@ def _log_mix(zeros: float, ones: float, ratio: float) -> float:
     return math.log(zeros + ones * math.exp(ratio))
 
 
+@dataclass
 class ScoreAnswers(_Questions):
     """Vectors as answers: class probabilities (m, q, c), or votes (m, q) among ``n_classes``."""
 
-    def __init__(
-        self,
-        table: npt.NDArray[Any],
-        log_p: Vector,
-        query_nats: float,
-        noise: AnswerNoise | None = None,
-        *,
-        n_classes: int | None = None,
-        tracked: bool = False,
-    ) -> None:
-        super().__init__(table, log_p, query_nats, noise, tracked=tracked)
-        self._n_classes = n_classes
+    n_classes: int | None = field(default=None, kw_only=True)
 
     def observe(self, index: int, source: BitSource) -> Answered:
-        noise = AnswerNoise(source) if self._noise is None else self._noise
-        n_questions = self._table.shape[1]
-        free = _unanimous_answers(self._table)
+        noise = AnswerNoise(source) if self.noise is None else self.noise
+        n_questions = self.table.shape[1]
+        free = _unanimous_answers(self.table)
         possible = map(self._outputs, range(n_questions))
         values = np.array([outputs[groups[index]] for outputs, groups in possible])
         charges, noise_std = np.zeros(n_questions), np.zeros(n_questions)
-        log_p, steps = self._log_p.copy(), []
+        log_p, steps = self.log_p.copy(), []
         for i in np.flatnonzero(~free).tolist():
             values[i], charges[i], noise_std[i], log_p, step = self._answer(
                 *self._outputs(i), index, log_p, noise
@@ -310,7 +294,7 @@ class ScoreAnswers(_Questions):
             noise_std=noise_std,
             log_p=log_p,
             moves=np.concatenate([np.zeros((0, len(log_p))), *(step.moves for step in steps)])
-            if self._tracked
+            if self.tracked
             else None,
             cubes=max((step.cubes for step in steps), default=0.0),
             more=math.fsum(step.more for step in steps),
@@ -318,9 +302,9 @@ class ScoreAnswers(_Questions):
 
     def _outputs(self, i: int) -> tuple[Matrix, Labels]:
         """Return the possible outputs of question ``i``, and which one each candidate gives."""
-        if self._n_classes is None:
-            return np.asarray(self._table[:, i], dtype=np.float64), np.arange(len(self._log_p))
-        return np.eye(self._n_classes), np.asarray(self._table[:, i], dtype=np.int64)
+        if self.n_classes is None:
+            return np.asarray(self.table[:, i], dtype=np.float64), np.arange(len(self.log_p))
+        return np.eye(self.n_classes), np.asarray(self.table[:, i], dtype=np.int64)
 
     def _answer(
         self, outputs: Matrix, groups: Labels, index: int, log_p: Vector, noise: AnswerNoise
@@ -328,15 +312,17 @@ class ScoreAnswers(_Questions):
         belief = np.exp(log_p)
         totals = np.bincount(groups, belief, minlength=len(outputs)).astype(np.float64)
         mass: Vector = totals / totals.sum()
-        exact = None if self._tracked else _as_it_is(outputs, mass, self._budget)
+        exact = None if self.tracked else _as_it_is(outputs, mass, self.query_nats)
         if exact is not None:
             classes, nats = exact
             learned = log_p.copy()
             learned[classes[groups] != classes[groups[index]]] = -np.inf
             return outputs[groups[index]], nats, 0.0, check_log_belief(learned, len(log_p)), None
-        widest = WIDEST_ANSWER if self._tracked else math.inf
-        plan = plan_answer(outputs, mass, mi_nats=self._budget, n_subsets=len(log_p), widest=widest)
-        step = _step_of(plan.points / UNITS, mass, belief, groups) if self._tracked else None
+        widest = WIDEST_ANSWER if self.tracked else math.inf
+        plan = plan_answer(
+            outputs, mass, mi_nats=self.query_nats, n_subsets=len(log_p), widest=widest
+        )
+        step = _step_of(plan.points / UNITS, mass, belief, groups) if self.tracked else None
         noisy = plan.points[groups[index]] + noise.take(plan.points.shape[1])
         learned = log_p + plan.log_likelihood(noisy)[groups]
         variances = np.square(plan.basis) @ plan.noise_var
@@ -494,11 +480,14 @@ class Responder(SecretHolder):
                 self.close()
                 raise
 
-    def reply_votes(self, labels: npt.NDArray[Any], *, n_classes: int) -> Reply:
+    def reply_votes(
+        self, labels: npt.NDArray[Any], *, n_classes: int, payer: str | None = None
+    ) -> Reply:
         """Answer questions by one noisy one-hot vote each; publish after :meth:`flush` only.
 
         ``labels`` has shape (m, q): the class number that each candidate gives to each question.
-        If the total might not cover all of the questions, nothing is drawn or spent.
+        ``payer`` is the principal who asks, by default the owner of the book. If the total might
+        not cover all of the questions, nothing is drawn or spent.
         """
         table = self._check(labels, n_axes=2)
         if table.size and (table.dtype.kind not in "iu" or not 0 <= table.min() <= table.max()):
@@ -512,11 +501,11 @@ class Responder(SecretHolder):
         with self._lock:
             now, tracked = self._now(), self._units is not None
             if n_classes == 2:
-                return self._release(table, VoteAnswers(table, *now, tracked=tracked))
+                return self._release(table, VoteAnswers(table, *now, tracked=tracked), payer)
             answers = ScoreAnswers(table, *now, n_classes=n_classes, tracked=tracked)
-            return self._release(table, answers)
+            return self._release(table, answers, payer)
 
-    def reply_scores(self, scores: npt.NDArray[Any]) -> Reply:
+    def reply_scores(self, scores: npt.NDArray[Any], *, payer: str | None = None) -> Reply:
         """Answer questions by one noisy vector each; ``scores`` has shape (m, q, n_classes)."""
         # + 0.0: the sign of a zero would reveal the vote
         table = self._check(scores, n_axes=3).astype(np.float64, copy=False) + 0.0
@@ -526,7 +515,7 @@ class Responder(SecretHolder):
             )
         with self._lock:
             tracked = self._units is not None
-            return self._release(table, ScoreAnswers(table, *self._now(), tracked=tracked))
+            return self._release(table, ScoreAnswers(table, *self._now(), tracked=tracked), payer)
 
     def _now(self) -> tuple[Vector, float, AnswerNoise]:
         return self.belief.log_p, self._query_nats, self._noise
@@ -572,7 +561,12 @@ class Responder(SecretHolder):
             )
         return Spent(mi_nats=costly * self._query_nats)
 
-    def _release(self, table: npt.NDArray[Any], questions: VoteAnswers | ScoreAnswers) -> Reply:
+    def _release(
+        self,
+        table: npt.NDArray[Any],
+        questions: VoteAnswers | ScoreAnswers,
+        payer: str | None,
+    ) -> Reply:
         self.check_open()
         if not table.size:
             return _NO_REPLY
@@ -588,7 +582,7 @@ class Responder(SecretHolder):
             units.book(costly, self._query_nats)
         # The worst is charged first: an interruption must not make answers free.
         try:
-            answered: Answered = self.observe(questions, worst, "answers")[0]
+            answered: Answered = self.observe(questions, worst, "answers", payer=payer)[0]
         except BaseException:
             if units is not None and self._spent is before:  # refused: nothing was drawn
                 units.unbook()
@@ -600,7 +594,7 @@ class Responder(SecretHolder):
         if units is not None:
             charge = replace(charge, success_increment=max(0.0, had - units.increment_left))
         self._spent = before + charge
-        self._book.settle(charge)
+        self._book.settle(charge, payer)
         self.keep(belief, n_releases=len(answered.charges))
         self._n_free += int(np.count_nonzero(answered.charges == 0.0))
         return Reply(

@@ -15,17 +15,31 @@ from abc import ABC, abstractmethod
 from collections.abc import Callable
 from dataclasses import dataclass, field, replace
 from pathlib import Path
-from typing import TYPE_CHECKING, Any, ClassVar, Final, NamedTuple, NoReturn, TypeAlias, TypeVar
+from typing import (
+    TYPE_CHECKING,
+    Any,
+    ClassVar,
+    Final,
+    NamedTuple,
+    NoReturn,
+    Protocol,
+    TypeAlias,
+    TypeVar,
+)
+
+import numpy as np
 
 from pacprivacy._checks import Vector, as_told, freeze
-from pacprivacy._random import BitSource, ProcessBound
+from pacprivacy._random import BitSource, ProcessBound, coerce_seed
 from pacprivacy._rounding import at_most, percent_at_most
 from pacprivacy.adversary import Balances, Belief, Clocks
 from pacprivacy.budget import BLIND, AnyBudget, Spent
-from pacprivacy.errors import BudgetError, SecretError
-from pacprivacy.mechanism import Data, Mechanism
+from pacprivacy.errors import BudgetError, PoolError, SecretError
+from pacprivacy.mechanism import Data, Mechanism, coerce_data, split_data_units
 from pacprivacy.noise import AnyRule
-from pacprivacy.release import Certificate, CuratorBundle, ErrorBars, ReleaseSampler
+from pacprivacy.queries import QueryMechanism
+from pacprivacy.release import Certificate, CuratorBundle, ErrorBars
+from pacprivacy.sample import Coins, Pool, PoolStrategy
 from pacprivacy.simulation import Outputs
 
 if TYPE_CHECKING:
@@ -35,9 +49,22 @@ if TYPE_CHECKING:
     from pacprivacy.session.state import SessionState
 
 Observed = TypeVar("Observed")
+Secret_contra = TypeVar("Secret_contra", contravariant=True)
+Observed_co = TypeVar("Observed_co", covariant=True)
 Accounts: TypeAlias = Balances | Clocks  # what every unit may still lose, or has paid
 Receipt: TypeAlias = "Reservation"
 LEARNED: Final = "Learned in this run (for the curator)"
+
+
+# --- the secret itself --------------------------------------------------------------------------
+
+
+class ReleaseSampler(Protocol[Secret_contra, Observed_co]):
+    """Something that draws a release, given the secret: a candidate's index, or the coins."""
+
+    def observe(self, secret: Secret_contra, source: BitSource, /) -> Observed_co:
+        """Draw the noise around the value of the secret sample."""
+        ...
 
 
 # --- a release, from request to plan ------------------------------------------------------------
@@ -62,6 +89,44 @@ def read_share(share: float | str) -> Share:
         f"share must be above 0 and at most 1, or one of the releases to come, such as "
         f"'1 of 10'; got {as_told(share)}. Use 0.2."
     )
+
+
+@dataclass(frozen=True, slots=True, kw_only=True, eq=False)
+class SampleOptions:
+    """How the sample is chosen and mechanisms are run; see :func:`pacprivacy.privatize`."""
+
+    sample: Pool | PoolStrategy | Coins | None = None
+    n_subsets: int | None = None
+    units: Any = None
+    n_jobs: int | None = None
+    backend: str | None = None
+    rng: np.random.Generator | int | None = None
+    progress: bool | None = None
+    simulate: bool = False
+
+    @property
+    def of_pools(self) -> dict[str, int | str | None]:
+        """The options that only a pool has, by name."""
+        return {"n_subsets": self.n_subsets, "n_jobs": self.n_jobs, "backend": self.backend}
+
+    @property
+    def are_for_pools(self) -> bool:
+        """Whether an option is set that only a pool has."""
+        return any(value is not None for value in self.of_pools.values())
+
+    def check_for_coins(self) -> None:
+        """Refuse options of pools where every unit has a coin."""
+        if self.are_for_pools:
+            raise PoolError(
+                "n_subsets, n_jobs and backend must be left out where every unit has a coin; got "
+                "one of them. Use a pool: sample=pac.Balanced()."
+            )
+
+    def with_data(self, data: Any) -> tuple[Data, SampleOptions]:
+        """Return data without the column of units, and the options with its labels and a seed."""
+        parts, units = split_data_units(data, self.units)
+        seed = None if self.rng is None else coerce_seed(self.rng)
+        return coerce_data(parts), replace(self, units=units, rng=seed)
 
 
 @dataclass(frozen=True, slots=True, kw_only=True, eq=False)
@@ -211,7 +276,7 @@ def check_levels(levels: int | None, default: int) -> int:
     return int(count)
 
 
-# --- the secret ---------------------------------------------------------------------------------
+# --- what a session asks of a secret ------------------------------------------------------------
 
 
 class HeldSecret(ABC):
@@ -265,6 +330,8 @@ class SessionSecret(HeldSecret):
     """Root of public randomness."""
     progress: bool | None = None
     """Whether a bar shows how far the work is."""
+    QUERY: ClassVar[type[QueryMechanism]] = QueryMechanism
+    """How queries are read: as functions of sums, or of a candidate's tables."""
 
     def spent_text(self, spent: Spent) -> str:
         """Return what was spent, in a few words."""
@@ -283,15 +350,17 @@ class SessionSecret(HeldSecret):
         return ()
 
     @abstractmethod
-    def measure(self, request: Request, purse: Purse, notes: tuple[str, ...] = ()) -> Any:
+    def measure(self, request: Request, purse: Purse, notes: tuple[str, ...]) -> Any:
         """Read what a release needs of the records; refuse more than the remaining budget."""
 
     @abstractmethod
-    def plan(self, measured: Any, purse: Purse) -> Plan:
+    def plan(self, request: Request, measured: Any, purse: Purse) -> Plan:
         """Find the noise, prove what it does, and write the certificate."""
 
     @abstractmethod
-    def refinement(self, measured: Any, purse: Purse, levels: int | None) -> Refinement:
+    def refinement(
+        self, request: Request, measured: Any, purse: Purse, levels: int | None
+    ) -> Refinement:
         """Return the steps of growing precision that a request's budget pays for."""
 
     def price(self, request: Request, purse: Purse) -> Price:
@@ -333,18 +402,18 @@ class SpendLog:
         return None
 
     def spend(
-        self, charge: Spent, what: str, before: SessionState, payer: str | None = None
+        self, charge: Spent, what: str, state: Callable[[], SessionState], payer: str | None = None
     ) -> Receipt | None:
         """Write a charge down; the secret is not used before this returns."""
         return None
 
-    def keep(self, after: SessionState) -> None:
+    def keep(self, state: Callable[[], SessionState]) -> None:
         """Store the belief after a release; nobody sees the release before this returns."""
 
     def commit(self, certificate: Certificate, receipt: Receipt | None) -> None:
         """Record the certificate; nobody sees the release before this returns."""
 
-    def settle(self, charge: Spent) -> None:
+    def settle(self, charge: Spent, payer: str | None = None) -> None:
         """Record what answers really cost, at most what was written down for them."""
 
     def flush(self, state: Callable[[], ResponderState]) -> None:
@@ -479,6 +548,7 @@ class SecretHolder(ProcessBound):
         *,
         balances: Accounts | None = None,
         first: int = 0,
+        payer: str | None = None,
     ) -> tuple[Observed, Receipt | None]:
         """Charge, and only then draw the noise around the secret's value.
 
@@ -486,7 +556,7 @@ class SecretHolder(ProcessBound):
         are what the charge leaves of every unit's. The secret is drawn here if there is none yet,
         from candidate number ``first`` on. The receipt is that of the ledger, if there is one.
         """
-        receipt = self._charge(charge, what, balances, first=first)
+        receipt = self._charge(charge, what, balances, first=first, payer=payer)
         return self._secret.observe(sampler, self._source), receipt
 
     def prepay(
@@ -515,7 +585,10 @@ class SecretHolder(ProcessBound):
         self.check_process()  # last of all: a mechanism may have forked, or closed the session,
         self.check_open()  # and then there must be no second secret under the belief of the first
         self._secret.draw(self._source, first=first)
-        state = self._secret.state(self._total, self._spent.n_releases, balances=balances)
+
+        def state() -> SessionState:
+            return self._secret.state(self._total, self._spent.n_releases, balances=balances)
+
         try:
             receipt = self._book.spend(charge, what, state, payer)
         except SecretError:
@@ -527,12 +600,13 @@ class SecretHolder(ProcessBound):
 
     def keep(self, belief: Belief | None, n_releases: int = 1) -> None:
         """Remember what was released, on disk where there is a ledger, before anyone sees it."""
-        spent = self._spent + Spent(n_releases=n_releases)
-        balances = self._secret.balances
+        secret, spent = self._secret, self._spent + Spent(n_releases=n_releases)
         self._book.keep(
-            self._secret.state(self._total, spent.n_releases, balances=balances, belief=belief)
+            lambda: secret.state(
+                self._total, spent.n_releases, balances=secret.balances, belief=belief
+            )
         )
-        self._secret.belief, self._spent = belief, spent
+        secret.belief, self._spent = belief, spent
 
     def odometer(self) -> Odometer:
         """Return the promise, the amounts spent, and what was learned in this run."""

@@ -12,14 +12,14 @@ import html
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import replace
 from pathlib import Path
-from typing import TYPE_CHECKING, Any, ClassVar, Self
+from typing import TYPE_CHECKING, Any, Self
 
 import numpy as np
 
 from pacprivacy._plots import draw
 from pacprivacy._random import secret_source
 from pacprivacy._system import show_stages
-from pacprivacy.budget import BudgetLike, Spent, as_budget
+from pacprivacy.budget import AnyBudget, BudgetLike, Spent, as_budget
 from pacprivacy.errors import (
     BudgetError,
     LedgerError,
@@ -27,18 +27,17 @@ from pacprivacy.errors import (
     UnansweredError,
 )
 from pacprivacy.mechanism import (
+    Data,
     as_mechanism,
-    coerce_data,
     mechanism_with_totals,
-    split_data_units,
     titled_mechanism,
 )
 from pacprivacy.noise import AnyRule
 from pacprivacy.queries import AT_LEAST, QueryMechanism, QuerySums, Tables
 from pacprivacy.release import Release, warn_of_error_bars
 from pacprivacy.sample import Coins, Pool, PoolStrategy
-from pacprivacy.session.account import Account, open_account
-from pacprivacy.session.coin_secret import CoinSecret
+from pacprivacy.session.account import Account, LedgerPlace, open_account
+from pacprivacy.session.coin_secret import CoinSecret, CoinState, SingleCoinSecret
 from pacprivacy.session.dry_run import (
     DryRun,
     check_independent,
@@ -59,11 +58,12 @@ from pacprivacy.session.secret import (
     Receipt,
     Refinement,
     Request,
+    SampleOptions,
     SecretHolder,
     SessionSecret,
     read_share,
 )
-from pacprivacy.session.state import AccountOwner, CoinState
+from pacprivacy.session.state import AccountOwner
 
 if TYPE_CHECKING:
     from pacprivacy.ledger import Ledger
@@ -122,8 +122,8 @@ class Session(SecretHolder):
     INSTEAD = "Save its releases instead."
     NAME = "session"
     _secret: SessionSecret
-    _is_single: ClassVar[bool] = False
-    _reason: str | None = None  # why a single release has a pool
+    _planned: Plan | None
+    _whole: AnyBudget | None = None  # what a request takes that names no budget and no share
 
     def __init__(
         self,
@@ -143,128 +143,124 @@ class Session(SecretHolder):
         principal: str | None = None,
         state: str | Path | None = None,
     ) -> None:
-        self._budget = None if budget is None else as_budget(budget)
-        self._releases: list[Release] = []
-        self._planned: Plan | None = None
-        data, units = split_data_units(data, units)
-        self._coins: Coins | None = sample if isinstance(sample, Coins) else None
-        dry_run = DryRun(
-            data,
-            sample=None if isinstance(sample, Coins) else sample,
+        options = SampleOptions(
+            sample=sample,
             n_subsets=n_subsets,
             units=units,
             n_jobs=n_jobs,
             backend=backend,
             rng=rng,
             progress=progress,
-            reason=self._reason,
+            simulate=simulate,
         )
-        book = None
-        if ledger is not None:
+        place = LedgerPlace.of(ledger, dataset, principal, state)
+        self._start(data, budget, options, place)
+
+    @classmethod
+    def with_options(
+        cls,
+        data: Any,
+        budget: BudgetLike | None,
+        options: SampleOptions,
+        place: LedgerPlace | None = None,
+    ) -> Self:
+        """Open a session, given its options as records."""
+        session = cls.__new__(cls)
+        session._start(data, budget, options, place)
+        return session
+
+    def _start(
+        self,
+        data: Any,
+        budget: BudgetLike | None,
+        options: SampleOptions,
+        place: LedgerPlace | None,
+    ) -> None:
+        records, options = options.with_data(data)
+        limits, book = None if budget is None else as_budget(budget), None
+        if place is not None:
             owner = AccountOwner(
-                dataset=dataset or "default",
-                principal=principal or "default",
-                data_digest=dry_run.data.digest(),
-                budget=self._budget,
-                sample=sample,
-                n_subsets=n_subsets,
-                has_units=units is not None,
-                has_tables=isinstance(dry_run.data.parts[0], Tables),
+                dataset=place.dataset,
+                principal=place.principal,
+                data_digest=records.digest(),
+                budget=limits,
+                options=options,
+                has_tables=isinstance(records.parts[0], Tables),
             )
-            book = open_account(ledger, owner, state=state, simulate=simulate)
-        elif (dataset, principal, state) != (None, None, None):
-            raise LedgerError(
-                "ledger must be given with dataset, principal or state; got none. "
-                "Add ledger='study.db'."
-            )
+            book = open_account(place, owner)
+        self._open(records, limits, options, book)
+
+    def _open(
+        self,
+        data: Data,
+        budget: AnyBudget | None,
+        options: SampleOptions,
+        book: Account | None = None,
+    ) -> None:
+        """Begin with a secret of which nothing is drawn yet, or go on from the account."""
+        self._budget, self._planned = budget, None
+        self._releases: list[Release] = []
         try:
-            if sample is None and not self._is_single:
-                self._coins = self._default_coins(dry_run, book)
-            secret = self._new_secret(dry_run, book, simulate=simulate)
-            source = secret_source(secret.seed, simulate=simulate)
-            super().__init__(secret.total(self._budget), source, secret, book)
-            self._begin(dataset)
+            secret = self._new_secret(data, options, book)
+            source = secret_source(secret.seed, simulate=options.simulate)
+            super().__init__(secret.total(budget), source, secret, book)
+            if self._book.state is not None:
+                self._total = self._book.state.total
+                secret.go_on(self._book.state)
+            elif budget is None:
+                dataset = "" if book is None else book.dataset
+                raise BudgetError(
+                    f"budget must be given for a new session; got None, and dataset {dataset!r} "
+                    "has none to go on with. For example budget=pac.Information(1), or --total "
+                    "'mi<=1'."
+                )
         except BaseException:
             if book is not None:
                 book.close()  # or the session stays locked while the error is handled
             raise
 
-    def _default_coins(self, dry_run: DryRun, book: Account | None) -> Coins | None:
-        """Return the coins of a stored session, or of a new one; None for a pool."""
-        if book is not None and book.state is not None:
-            return book.state.coins if isinstance(book.state, CoinState) else None
-        left = Spent() if book is None else book.left()
-        limits = None if dry_run.has_options else self._budget
-        return default_session_coins(dry_run.data, limits, left)
-
     def _new_secret(
-        self, dry_run: DryRun, book: Account | None, *, simulate: bool
+        self, data: Data, options: SampleOptions, book: Account | None
     ) -> SessionSecret:
-        """Return coins or a pool, of which nothing is drawn yet."""
-        if self._coins is None:
-            kind = SinglePoolSecret if self._is_single else PoolSecret
-            return kind(dry_run, simulate=simulate)
-        return CoinSecret(
-            dry_run,
-            self._coins,
-            single=self._is_single,
-            simulate=simulate,
-            data_digest="" if book is None else book.data_digest,
-        )
-
-    def _begin(self, dataset: str | None) -> None:
-        """Start a new session under the budget, or continue from the account."""
-        if self._book.state is not None:
-            self._total = self._book.state.total
-            self._secret.go_on(self._book.state)
-        elif self._budget is None:
-            raise BudgetError(
-                f"budget must be given for a new session; got None, and dataset {dataset!r} has "
-                "none to go on with. For example budget=pac.Information(1), or --total 'mi<=1'."
-            )
-
-    @staticmethod
-    def alone(
-        data: Any,
-        budget: BudgetLike,
-        mechanism: Any = None,
-        *,
-        rule: AnyRule | None = None,
-        checkpoint: str | Path | None = None,
-        totals: Totals = None,
-        sample: Pool | PoolStrategy | Coins | None = None,
-        units: Any = None,
-        **options: Any,
-    ) -> SingleSession:
-        """Open a session of one release, which takes the whole budget and knows of no other.
-
-        Without a ``sample`` it has coins where ``mechanism``, with all these options, can.
-        """
-        if not options.get("simulate"):
-            check_independent(rule, sample, options.get("rng"))
-        reason = None
-        if sample is None and mechanism is not None:
-            data, units = split_data_units(data, units)
-            data = coerce_data(data)
-            of_pools = {"rule": rule, "checkpoint": checkpoint, "totals": totals}
-            for name in ("n_subsets", "n_jobs", "backend"):
-                of_pools[name] = options.get(name)
-            reason = pool_reason(
-                as_mechanism(mechanism), data, units, as_budget(budget), options=of_pools
-            )
-            sample = Coins() if reason is None else None
-        return SingleSession(
-            data, budget=budget, sample=sample, units=units, reason=reason, **options
-        )
+        """Return coins or a pool: as chosen, as stored, or else by default."""
+        coins = options.sample
+        if coins is None and book is not None and book.state is not None:
+            coins = book.state.coins if isinstance(book.state, CoinState) else None
+        elif coins is None:
+            left = Spent() if book is None else book.left()
+            coins = default_session_coins(data, self._budget, options, left)
+        if not isinstance(coins, Coins):
+            return PoolSecret(DryRun(data, options))
+        options.check_for_coins()
+        digest = "" if book is None else book.data_digest
+        return CoinSecret(data, options, coins, data_digest=digest)
 
     @classmethod
-    def resume(cls, data: Any, *, ledger: str | Path | Ledger, **options: Any) -> Self:
+    def resume(
+        cls,
+        data: Any,
+        *,
+        ledger: str | Path | Ledger,
+        dataset: str | None = None,
+        principal: str | None = None,
+        state: str | Path | None = None,
+        sample: Pool | PoolStrategy | Coins | None = None,
+        units: Any = None,
+        n_jobs: int | None = None,
+        backend: str | None = None,
+        rng: np.random.Generator | int | None = None,
+        progress: bool | None = None,
+    ) -> Self:
         """Resume a session that is on disk, under the total budget that it began with.
 
-        Takes ``units`` (the same as before), ``dataset``, ``principal``, ``state``, ``n_jobs``,
-        ``backend``, ``rng`` and ``progress`` as the constructor does; refuses if there is none.
+        The arguments are those of the constructor, ``units`` the same as before. Refused if there
+        is no session.
         """
-        return cls(data, ledger=ledger, **options)
+        options = SampleOptions(
+            sample=sample, units=units, n_jobs=n_jobs, backend=backend, rng=rng, progress=progress
+        )
+        place = LedgerPlace.of(ledger, dataset, principal, state)
+        return cls.with_options(data, None, options, place)
 
     def __repr__(self) -> str:
         return f"Session({self._spent.n_releases} releases, {self._secret.spent_text(self._spent)})"
@@ -372,7 +368,7 @@ class Session(SecretHolder):
         self.check_open()
         with show_stages(self._secret.progress):  # it is gone before the draw
             measured = self._measure(request)
-            self._planned = self._secret.plan(measured, self._purse())
+            self._planned = self._secret.plan(request, measured, self._purse())
             return self._planned
 
     def _measure(self, request: Request) -> Any:
@@ -408,9 +404,16 @@ class Session(SecretHolder):
         self.check_process()
         if principal is not None:
             self.account()  # refused where there is none
-        data, coins = self._secret.data, isinstance(self._secret, CoinSecret)
-        groups: dict[str, Any] = {"keys": keys, "at_least": at_least, "fill": fill, "edges": edges}
-        checked = released_query(query, data, coins=coins, **groups)
+        data = self._secret.data
+        checked = released_query(
+            query,
+            data,
+            kind=self._secret.QUERY,
+            keys=keys,
+            at_least=at_least,
+            fill=fill,
+            edges=edges,
+        )
         request = self._request(checked, budget, share, None, checkpoint)
         if principal is not None:
             return self._answer(request, checked, principal, name)
@@ -494,7 +497,7 @@ class Session(SecretHolder):
         """Return the steps of growing precision that a request's budget pays for."""
         self.check_open()
         measured = self._measure(request)
-        return self._secret.refinement(measured, self._purse(), levels)
+        return self._secret.refinement(request, measured, self._purse(), levels)
 
     def plan_step(self, steps: Refinement) -> Plan | None:
         """Return the plan of the next step; None where nothing is left to spend."""
@@ -567,11 +570,9 @@ class Session(SecretHolder):
         rule: AnyRule | None,
         checkpoint: str | Path | None,
     ) -> Request:
-        if budget is None and self._is_single:
-            budget = self._budget
         return Request(
             mechanism=as_mechanism(mechanism),
-            budget=None if budget is None else as_budget(budget),
+            budget=self._whole if budget is None else as_budget(budget),
             share=None if share is None else read_share(share),
             rule=rule,
             checkpoint=checkpoint,
@@ -593,20 +594,47 @@ class Session(SecretHolder):
 
 
 class SingleSession(Session):
-    """A session of one release."""
+    """A session of one release, which takes the whole budget and knows of no other.
 
-    _is_single = True
+    Without a ``sample`` it has coins where ``mechanism``, with all these options, can.
+    """
 
     def __init__(
-        self, data: Any, *, reason: str | None, ledger: Any = None, **options: Any
+        self,
+        data: Any,
+        budget: BudgetLike,
+        mechanism: Any = None,
+        options: SampleOptions | None = None,
+        *,
+        rule: AnyRule | None = None,
+        checkpoint: str | Path | None = None,
+        totals: Totals = None,
     ) -> None:
-        if ledger is not None:  # every release must know of all others
-            raise LedgerError(
-                "a release with a ledger must be one of a session; got a session of one release. "
-                "Use pac.Session."
+        options = options or SampleOptions()
+        check_independent(rule, options)
+        self._reason: str | None = None  # why there is a pool
+        records, options = options.with_data(data)
+        limits = self._whole = as_budget(budget)
+        if options.sample is None and mechanism is not None:
+            of_pools = {"rule": rule, "checkpoint": checkpoint, "totals": totals}
+            self._reason = pool_reason(
+                as_mechanism(mechanism),
+                records,
+                options.units,
+                limits,
+                options=of_pools | options.of_pools,
             )
-        self._reason = reason
-        super().__init__(data, **options)
+            if self._reason is None:
+                options = replace(options, sample=Coins())
+        self._open(records, limits, options)
+
+    def _new_secret(
+        self, data: Data, options: SampleOptions, book: Account | None
+    ) -> SessionSecret:
+        if isinstance(options.sample, Coins):
+            options.check_for_coins()
+            return SingleCoinSecret(data, options, options.sample)
+        return SinglePoolSecret(DryRun(data, options, reason=self._reason))
 
     def publish(self, plan: Plan) -> tuple[Release, Any]:
         """Publish the one release; refuse a second, which knows nothing of the first."""

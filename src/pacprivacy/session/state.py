@@ -15,42 +15,20 @@ import os
 import sys
 from abc import ABC, abstractmethod
 from collections.abc import Callable
-from dataclasses import dataclass, replace
+from dataclasses import dataclass
 from pathlib import Path
-from typing import Any, Final, Literal, Self, TypeVar
+from typing import Any, Final, Self, TypeVar
 
 import msgspec
 import numpy as np
-import numpy.typing as npt
 
-from pacprivacy._checks import Vector, check_log_belief, freeze
 from pacprivacy._system import open_regular, write_atomically
-from pacprivacy.adversary import SESSION_SLACK, Balances, Clocks, session_cap
-from pacprivacy.budget import AnyBudget, Spent, budget_limits
+from pacprivacy.budget import AnyBudget, Spent
 from pacprivacy.errors import BudgetError, LedgerError, PacPrivacyError, PoolError, SecretError
-from pacprivacy.release import ReleaseSecret
-from pacprivacy.sample import KEY_BYTES, Coins, Pool, PoolStrategy
+from pacprivacy.session.secret import SampleOptions
 
 Parsed = TypeVar("Parsed")
-POOL_VERSION: Final = 4
-COIN_VERSION: Final = 6
 _MODE: Final = 0o600
-_INDEX_BYTES: Final = 8  # of the secret, whatever it is
-
-
-class StoredArray(msgspec.Struct, array_like=True):
-    """An array of numbers; objects have no such form."""
-
-    dtype: str
-    shape: tuple[int, ...]
-    content: bytes
-
-    @classmethod
-    def of(cls, array: npt.NDArray[Any]) -> Self:
-        return cls(array.dtype.str, array.shape, array.tobytes())
-
-    def read(self) -> npt.NDArray[Any]:
-        return np.frombuffer(self.content, np.dtype(self.dtype)).reshape(self.shape)
 
 
 class Marks(msgspec.Struct, frozen=True, kw_only=True):
@@ -70,35 +48,19 @@ class Marks(msgspec.Struct, frozen=True, kw_only=True):
     upcoming: str
 
 
-class _Stored(msgspec.Struct, kw_only=True, forbid_unknown_fields=True):
-    """Content of the file, below its version and its checksum."""
+class Storable(ABC):
+    """Something that a file holds in as many bytes whatever it is: a secret."""
 
-    marks: Marks
-    total: Spent
-    n_releases: int
-    pool: dict[str, Any]
-    pool_arrays: dict[str, StoredArray]
-    log_p: StoredArray
-    secret: bytes
-    balances: StoredArray | None
-    advantage: float
-    reserve: float
+    __slots__ = ()
 
+    @abstractmethod
+    def to_content(self) -> bytes:
+        """Return what a file holds."""
 
-class _StoredCoins(msgspec.Struct, kw_only=True, forbid_unknown_fields=True):
-    """Content of the file of a session with coins."""
-
-    marks: Marks
-    total: Spent
-    n_releases: int
-    key: bytes
-    keep: float
-    clip: float | Literal["auto"] | None
-    has_units: bool
-    units: bytes
-    clocks: StoredArray
-    slack: float
-    unpaid: tuple[StoredArray, float] | None
+    @classmethod
+    @abstractmethod
+    def from_content(cls, content: bytes) -> Self:
+        """Rebuild it from a file."""
 
 
 class _File(msgspec.Struct, array_like=True):
@@ -107,9 +69,9 @@ class _File(msgspec.Struct, array_like=True):
     stored: bytes
 
 
-def pack_state(version: int, stored: msgspec.Struct) -> bytes:
-    """Return the content of a file: a version, a checksum, and the stored record."""
-    content = msgspec.msgpack.encode(stored)
+def pack_state(version: int, record: object) -> bytes:
+    """Return the content of a file: a version, a checksum, and the record."""
+    content = msgspec.msgpack.encode(record, enc_hook=_plain)
     return msgspec.msgpack.encode(_File(version, hashlib.sha256(content).digest(), content))
 
 
@@ -121,22 +83,25 @@ def unpack_state(content: bytes) -> tuple[int, bytes]:
     return file.schema_version, file.stored
 
 
-def pack_secret(secret: ReleaseSecret) -> bytes:
-    """Return a secret in as many bytes as any other."""
-    return secret.to_storage().to_bytes(_INDEX_BYTES, "little")
+def read_record(stored: bytes, kind: type[Parsed]) -> Parsed:
+    """Rebuild a record of a kind."""
+    return msgspec.msgpack.decode(stored, type=kind, dec_hook=_rebuilt)
 
 
-def unpack_secret(stored: bytes, n_subsets: int) -> ReleaseSecret:
-    """Return a stored secret."""
-    return ReleaseSecret.from_storage(int.from_bytes(stored, "little"), n_subsets)
+def _plain(value: object) -> object:
+    """Return an array or a secret as plain types."""
+    if isinstance(value, np.ndarray):
+        return (value.dtype.str, value.shape, value.tobytes())
+    if isinstance(value, Storable):
+        return value.to_content()
+    raise TypeError(type(value).__name__)
 
 
-def unpack_belief(log_p: Vector, n_subsets: int) -> Vector:
-    """Return a stored belief to the last bit; refuse anything else."""
-    if not np.allclose(log_p, check_log_belief(log_p, n_subsets), rtol=0, atol=1e-9):
-        raise ValueError("the probabilities do not add up to one")
-    freeze(log_p)
-    return log_p
+def _rebuilt(kind: Any, stored: Any) -> Any:
+    if isinstance(kind, type) and issubclass(kind, Storable):
+        return kind.from_content(stored)
+    dtype, shape, content = stored
+    return np.frombuffer(content, np.dtype(dtype)).reshape(shape)
 
 
 @dataclass(frozen=True, slots=True, kw_only=True, eq=False)
@@ -175,7 +140,11 @@ class SessionState(ABC):
     def from_bytes(content: bytes) -> tuple[SessionState, Marks]:
         """Rebuild a state; raise an error if it is damaged."""
         version, stored = unpack_state(content)
-        return _READERS[version](stored)
+        return STATE_READERS[version](stored)
+
+
+STATE_READERS: Final[dict[int, Callable[[bytes], tuple[SessionState, Marks]]]] = {}
+"""How the state of each kind of secret is read, by the version of its file."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -186,220 +155,22 @@ class AccountOwner:
     principal: str
     data_digest: str
     budget: AnyBudget | None
-    sample: Pool | PoolStrategy | Coins | None
-    n_subsets: int | None
-    has_units: bool
-    has_tables: bool = False
+    options: SampleOptions
+    has_tables: bool
 
 
-def _other_total() -> BudgetError:
+def other_total() -> BudgetError:
     return BudgetError(
         "budget must be the total that the session began with; got another. Leave it out, "
         "or start a new session under another dataset or principal."
     )
 
 
-@dataclass(frozen=True, slots=True, kw_only=True, eq=False, repr=False)
-class PoolState(SessionState):
-    """State of a session with a pool."""
-
-    pool: Pool
-    log_p: Vector
-    secret: ReleaseSecret
-    balances: Balances | None = None
-
-    def to_bytes(self, marks: Marks) -> bytes:
-        arrays, metadata = self.pool.to_arrays()
-        heat = self.balances
-        return pack_state(
-            POOL_VERSION,
-            _Stored(
-                marks=marks,
-                total=self.total,
-                n_releases=self.n_releases,
-                pool=metadata,
-                pool_arrays={name: StoredArray.of(array) for name, array in arrays.items()},
-                log_p=StoredArray.of(self.log_p),
-                secret=pack_secret(self.secret),
-                balances=None if heat is None else StoredArray.of(heat.per_unit),
-                advantage=0.0 if heat is None else heat.advantage,
-                reserve=0.0 if heat is None else heat.reserve,
-            ),
-        )
-
-    @classmethod
-    def read(cls, content: bytes) -> tuple[Self, Marks]:
-        """Rebuild a state."""
-        stored = msgspec.msgpack.decode(content, type=_Stored)
-        arrays = {name: array.read() for name, array in stored.pool_arrays.items()}
-        pool = Pool.from_arrays(arrays, stored.pool)
-        state = cls(
-            total=stored.total,
-            n_releases=stored.n_releases,
-            pool=pool,
-            log_p=unpack_belief(stored.log_p.read(), pool.n_subsets),
-            secret=unpack_secret(stored.secret, pool.n_subsets),
-            balances=_balances(stored, pool.n_units),
-        )
-        return state, stored.marks
-
-    def check_sample(self, opened: AccountOwner) -> None:
-        n_subsets, sample = self.pool.n_subsets, opened.sample
-        if isinstance(sample, Coins):
-            raise PoolError(
-                "sample must be of the kind that the session began with, a pool; got coins. Leave "
-                "it out."
-            )
-        if opened.budget is not None and budget_limits(opened.budget, n_subsets) != self.total:
-            raise _other_total()
-        is_pool = isinstance(sample, Pool)
-        is_other = isinstance(sample, Pool) and sample.digest() != self.pool.digest()
-        if is_other or opened.n_subsets not in (None, n_subsets):
-            raise PoolError(
-                f"sample must be the one that the session began with, of {n_subsets} "
-                f"subsets; got another. Leave out sample and n_subsets."
-            )
-        if not is_pool and opened.has_units != (self.pool.row_units is not None):
-            raise _other_units()
-
-
-def _other_units() -> PoolError:
+def other_units() -> PoolError:
     return PoolError(
         "units must be those that the session began with; got other units or none. "
         "Pass the same units."
     )
-
-
-@dataclass(frozen=True, slots=True, kw_only=True, eq=False, repr=False)
-class CoinState(SessionState):
-    """State of a session with coins: the key of the coins, and every unit's clock.
-
-    ``marks`` are 16 bytes for each unit that the session has met, in the order of ``clocks``.
-    ``unpaid`` are the clocks before the charge of a release that is about to be reserved.
-    """
-
-    key: bytes
-    coins: Coins
-    has_units: bool
-    marks: bytes
-    clocks: Clocks
-    unpaid: Clocks | None = None
-
-    @property
-    def may_grow(self) -> bool:
-        """Whether units have names, so that they can be recognised in another table."""
-        return self.has_units
-
-    @property
-    def is_complete(self) -> bool:
-        """Clocks have paid for the release before it is drawn, and there is no belief."""
-        return True
-
-    def settled(self, upcoming: str, *, paid: bool) -> SessionState:
-        """Return the state with the clocks from before a release that was never reserved."""
-        if not upcoming:
-            return self
-        if paid or self.unpaid is None:
-            return replace(self, n_releases=self.n_releases + paid, unpaid=None)
-        return replace(self, clocks=self.unpaid, unpaid=None)
-
-    def to_bytes(self, marks: Marks) -> bytes:
-        before = self.unpaid
-        return pack_state(
-            COIN_VERSION,
-            _StoredCoins(
-                marks=marks,
-                total=self.total,
-                n_releases=self.n_releases,
-                key=self.key,
-                keep=self.coins.keep or 0.0,  # it has one: that of the session
-                clip=self.coins.clip,
-                has_units=self.has_units,
-                units=self.marks,
-                clocks=StoredArray.of(self.clocks.spent),
-                slack=self.clocks.slack,
-                unpaid=None if before is None else (StoredArray.of(before.spent), before.slack),
-            ),
-        )
-
-    @classmethod
-    def read(cls, content: bytes) -> tuple[Self, Marks]:
-        """Rebuild a state; refuse clocks that no session could have."""
-        stored = msgspec.msgpack.decode(content, type=_StoredCoins)
-        cap = stored.total.mu_squared
-        if cap is None:
-            raise ValueError("total")
-        clocks = _clocks(stored.clocks, stored.slack, cap)
-        unpaid = None if stored.unpaid is None else _clocks(*stored.unpaid, cap)
-        if unpaid is not None and not (unpaid.spent <= clocks.spent).all():
-            raise ValueError("clocks")
-        if len(stored.key) != KEY_BYTES:
-            raise ValueError("key")
-        if len(stored.units) != 16 * len(clocks.spent):
-            raise ValueError("units")
-        state = cls(
-            total=stored.total,
-            n_releases=stored.n_releases,
-            key=stored.key,
-            coins=Coins(keep=stored.keep, clip=stored.clip),
-            has_units=stored.has_units,
-            marks=stored.units,
-            clocks=clocks,
-            unpaid=unpaid,
-        )
-        return state, stored.marks
-
-    def check_sample(self, opened: AccountOwner) -> None:
-        if opened.budget is not None:
-            level = budget_limits(opened.budget).success_level
-            if level is None or session_cap(level) != self.total.mu_squared:
-                raise _other_total()
-        if opened.sample is not None and not isinstance(opened.sample, Coins):
-            raise PoolError(
-                "sample must be of the kind that the session began with, coins; got a pool. Leave "
-                "it out."
-            )
-        if opened.sample is not None and opened.sample.keep not in (None, self.coins.keep):
-            raise PoolError(
-                f"keep must be that of the session, {self.coins.keep:g}; got "
-                f"{opened.sample.keep:g}. Leave it out."
-            )
-        if not opened.has_tables and opened.has_units != self.has_units:
-            raise _other_units()
-
-
-_READERS: Final[dict[int, Callable[[bytes], tuple[SessionState, Marks]]]] = {
-    POOL_VERSION: PoolState.read,
-    COIN_VERSION: CoinState.read,
-}
-
-
-def _clocks(array: StoredArray, slack: float, cap: float) -> Clocks:
-    """Return stored clocks; refuse anything else."""
-    spent = array.read()
-    if spent.dtype != np.float64 or spent.ndim != 1 or not 0 <= slack <= SESSION_SLACK:
-        raise ValueError("clocks")
-    if not ((spent >= 0).all() and (spent <= cap).all()):
-        raise ValueError("clocks")
-    return Clocks(spent=spent, cap=cap, slack=slack)
-
-
-def _balances(stored: _Stored, n_units: int) -> Balances | None:
-    """Return stored balances; refuse anything else."""
-    if stored.balances is None:
-        return None
-    balances = Balances(
-        per_unit=stored.balances.read(), advantage=stored.advantage, reserve=stored.reserve
-    )
-    full = Balances.begin(balances.advantage, 1).worst
-    if not 0 <= balances.reserve <= 1:
-        raise ValueError("reserve")
-    if (
-        balances.per_unit.shape != (n_units,)
-        or not 0 <= balances.worst <= balances.per_unit.max() <= full
-    ):
-        raise ValueError("balances")
-    return balances
 
 
 class StateFile:

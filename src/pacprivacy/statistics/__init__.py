@@ -20,12 +20,6 @@ from pacprivacy.statistics.declared import (
     Declaration as Declaration,
     first_rows as first_rows,
 )
-from pacprivacy.statistics.formulas import (
-    MEAN as MEAN,
-    SUM as SUM,
-    Formula as Formula,
-    bin_of as bin_of,
-)
 from pacprivacy.statistics.influence import (
     AveragedStatistic as AveragedStatistic,
     CoinUnits as CoinUnits,
@@ -79,9 +73,13 @@ from pacprivacy.statistics.table import (
 from pacprivacy.statistics.unit_sums import (
     COUNT_STD as COUNT_STD,
     DERIVATIVE_STEP as DERIVATIVE_STEP,
+    MEAN as MEAN,
+    SUM as SUM,
     WIDEST_BLOCK as WIDEST_BLOCK,
+    Formula as Formula,
     Sums as Sums,
     SumStatistic as SumStatistic,
     UnitSums as UnitSums,
+    bin_of as bin_of,
     round_centre as round_centre,
 )

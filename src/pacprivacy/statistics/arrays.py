@@ -19,24 +19,22 @@ from pacprivacy.mechanism import (
     symmetric_matrices,
 )
 from pacprivacy.statistics.declared import Declaration, DeclaredColumn
-from pacprivacy.statistics.formulas import (
+from pacprivacy.statistics.unit_sums import (
     CORRELATION,
     MEAN,
     MEAN_AND_COVARIANCE,
     SUM,
     Formula,
-    bin_of,
-    covariance_formula,
-    variance_formula,
-)
-from pacprivacy.statistics.unit_sums import (
     Sums,
     SumStatistic,
     UnitSums,
+    bin_of,
+    covariance_formula,
     round_centre,
     shape_block,
     slopes_of_block,
     value_of_block,
+    variance_formula,
 )
 
 Edges = tuple[tuple[float, ...], ...]

@@ -20,10 +20,9 @@ from pacprivacy._rounding import power_of_two
 from pacprivacy.errors import MechanismError
 from pacprivacy.mechanism import Data, fixed_mechanism
 from pacprivacy.statistics.declared import Declaration
-from pacprivacy.statistics.formulas import SUM, bin_of
 from pacprivacy.statistics.sums import SummedStatistic
 from pacprivacy.statistics.table import StatisticRows
-from pacprivacy.statistics.unit_sums import COUNT_STD, Sums, UnitSums
+from pacprivacy.statistics.unit_sums import COUNT_STD, SUM, Sums, UnitSums, bin_of
 
 STEPS: Final = (1, 2, 3, 4, 6, 8, 12, 16, 24, 32, 48, 64, 128, 256, 512, 1024, 4096)  # to a side
 ROUNDED_DEVIATION: Final = 0.52  # of a whole number: a 95 % interval reaches the next one

@@ -18,7 +18,6 @@ import scipy
 from pacprivacy._checks import Matrix, Vector, as_told
 from pacprivacy.errors import MechanismError
 from pacprivacy.mechanism import Data, MechanismWrapper, fixed_mechanism
-from pacprivacy.statistics.formulas import SUM
 from pacprivacy.statistics.joint_sums import (
     LEAST_CELL,
     JointStatistic,
@@ -29,7 +28,7 @@ from pacprivacy.statistics.joint_sums import (
 )
 from pacprivacy.statistics.sums import SummedStatistic
 from pacprivacy.statistics.table import StatisticRows, label_statistic
-from pacprivacy.statistics.unit_sums import COUNT_STD, Sums, UnitSums
+from pacprivacy.statistics.unit_sums import COUNT_STD, SUM, Sums, UnitSums
 
 TOTAL: Final = "total"
 ROUNDING: Final = 1e-9  # of sums of fractions

@@ -30,11 +30,17 @@ from pacprivacy.mechanism import (
     symmetric_matrices,
 )
 from pacprivacy.sample import Pool
-from pacprivacy.statistics.formulas import solve_normal_equations
 from pacprivacy.statistics.influence import AveragedStatistic, CoinUnits
 from pacprivacy.statistics.least_squares import LeastSquaresValue
 from pacprivacy.statistics.table import Statistic, StatisticRows
-from pacprivacy.statistics.unit_sums import COUNT_STD, Sums, SumStatistic, UnitSums, round_centre
+from pacprivacy.statistics.unit_sums import (
+    COUNT_STD,
+    Sums,
+    SumStatistic,
+    UnitSums,
+    round_centre,
+    solve_normal_equations,
+)
 
 Cube = npt.NDArray[np.float64]
 INTERCEPT: Final = "intercept"

@@ -19,9 +19,12 @@ from pacprivacy.mechanism import (
     plain_level,
 )
 from pacprivacy.statistics.declared import Declaration, DeclaredColumn, DeclaredKind
-from pacprivacy.statistics.formulas import MEAN, SUM, VARIANCE, Formula
 from pacprivacy.statistics.table import Statistic, StatisticLayout, StatisticRows
 from pacprivacy.statistics.unit_sums import (
+    MEAN,
+    SUM,
+    VARIANCE,
+    Formula,
     Sums,
     SumStatistic,
     UnitSums,

@@ -43,7 +43,7 @@ from pacprivacy.mechanism import (
     identity_warning,
 )
 from pacprivacy.sample import Balanced, Coins, Pool
-from pacprivacy.session import Session, pool_reason
+from pacprivacy.session import LedgerPlace, SampleOptions, Session, pool_reason
 from pacprivacy.statistics import Covariance, Histogram
 from pacprivacy.tables.cells import Reading
 from pacprivacy.tables.table import (
@@ -569,24 +569,25 @@ class ModelStudy:
             parts.append(np.asarray(self.units))
         return coerce_data(tuple(parts))
 
-    def open_session(self, *, ledger: str, total: AnyBudget | None, **options: Any) -> Session:
+    def open_session(
+        self, place: LedgerPlace, total: AnyBudget | None, options: SampleOptions
+    ) -> Session:
         """Open or resume the session; without a total, the ledger's budget is the total."""
-        options["dataset"] = options.get("dataset") or self.name
-        arguments = {"ledger": ledger, "sample": self.sample, "units": self.units, **options}
         rows = self.rows()
         if total is None:
-            book = ledgers.Ledger(ledger, create=False)
+            assert isinstance(place.ledger, str | Path)  # of the command line
+            book = ledgers.Ledger(place.ledger, create=False)
             try:
-                return Session.resume(rows, **arguments)
+                return Session.with_options(rows, None, options, place)
             except BudgetError:  # there is no session to resume
-                limits = _limits_of(book, options["dataset"], options.get("principal"))
+                limits = _limits_of(book, place.dataset, place.principal)
                 pools_alone = (limits.mi_nats, limits.success_increment) != (None, None)
-                if self.sample is None and limits.mu_squared is not None and not pools_alone:
-                    arguments["sample"] = Coins()
-                total = _total_of(limits, coins=isinstance(arguments["sample"], Coins))
+                if options.sample is None and limits.mu_squared is not None and not pools_alone:
+                    options = replace(options, sample=Coins())
+                total = _total_of(limits, coins=isinstance(options.sample, Coins))
                 if total is None:
                     raise
-        return Session(rows, budget=total, **arguments)
+        return Session.with_options(rows, total, options, place)
 
 
 def read_model_study(
@@ -625,8 +626,8 @@ def _strata(built: Built) -> Any:
     return strata
 
 
-def _limits_of(book: ledgers.Ledger, dataset: str, principal: str | None) -> Spent:
-    balances = book.balance(dataset, principal or "default")
+def _limits_of(book: ledgers.Ledger, dataset: str, principal: str) -> Spent:
+    balances = book.balance(dataset, principal)
     return reduce(Spent.tightest, (balance.limits for balance in balances), Spent())
 
 

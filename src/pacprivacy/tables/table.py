@@ -18,7 +18,6 @@ from collections.abc import Mapping, Sequence
 from contextlib import suppress
 from dataclasses import dataclass, field, replace
 from datetime import date, datetime
-from functools import partial
 from itertools import islice
 from pathlib import Path
 from typing import Any, BinaryIO, Final, cast
@@ -33,7 +32,8 @@ from pacprivacy.errors import DataError
 from pacprivacy.mechanism import (
     ISO,
     SECONDS_A_DAY,
-    repeated_identities,
+    identity_names,
+    is_repeated_identity,
 )
 from pacprivacy.sample import named_pool_units
 from pacprivacy.tables.cells import (
@@ -514,13 +514,16 @@ def table_unit_labels(table: Table, name: str) -> Labels:
 def table_identities(table: Table) -> tuple[str, ...]:
     """Return the columns that identify people and repeat."""
 
-    def read(column: TableColumn) -> tuple[Labels, Labels | None]:
+    def repeats(name: str) -> bool:
+        column = table.columns[name]
+        if column.is_date:
+            return False
         if column.numbers is not None:
-            return np.empty(0) if column.is_date else column.numbers[~column.gaps], None
+            return is_repeated_identity(name, column.numbers[~column.gaps], None)
         assert column.codes is not None
-        return column.codes[column.codes >= 0], column.levels
+        return is_repeated_identity(name, column.codes[column.codes >= 0], column.levels)
 
-    return repeated_identities({name: partial(read, c) for name, c in table.columns.items()})
+    return tuple(filter(repeats, identity_names(list(table.columns))))
 
 
 def check_table_columns(table: Table, names: Sequence[str]) -> None:

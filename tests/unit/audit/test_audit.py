@@ -69,16 +69,16 @@ def test_target_checks_what_it_is_given() -> None:
         Target.of(np.zeros((6, 2)), pool, lambda k, g: np.zeros(2))
     short = Target.of(np.zeros((8, 2)), pool, lambda k, g: np.zeros(3))
     with pytest.raises(AuditError, match="must return 2 numbers, as the outputs have; got 3"):
-        short.shadow(5, RNG(0))
+        short.releases(5, RNG(0))
 
 
 def test_target_shows_nothing_of_the_outputs() -> None:
-    assert repr(toy_target()) == "Target(curator-only, 8 candidates, fresh=False)"
+    assert repr(toy_target()) == "Target(curator-only, 8 candidates)"
 
 
 def test_releases_of_a_bundle_have_its_law(release: Release) -> None:
     target = Target.of_bundle(release.bundle)
-    found = target.shadow(20_000, RNG(0))
+    found = target.releases(20_000, RNG(0))
     residuals = (found.values - target.centers[found.indices]) / target.noise_std
     counts = np.bincount(found.indices, minlength=16)
     # Five standard errors: 3 variances, 3 means and 16 counts, false alarm about 1e-5.
@@ -96,18 +96,6 @@ def test_a_bundle_whose_points_hide_differences_is_refused(release: Release) -> 
         Target.of_bundle(shrunk)
 
 
-def test_fresh_secrets_are_never_known_and_each_is_used_once() -> None:
-    target = toy_target(m=200).with_fresh_secret(RNG(1))
-    trials = target.trials(100, RNG(2))
-    shadow = target.shadow(500, RNG(3))
-    assert len(np.unique(trials.indices)) == 100
-    assert not set(trials.indices) & set(target.known)
-    assert set(shadow.indices) <= set(target.known)
-    even = target.trials_of(0, trials, RNG(4))
-    assert len(np.unique(even.indices)) == len(even) > 20
-    assert set(even.indices) <= set(trials.indices)
-
-
 # --- posterior ------------------------------------------------------------------------------
 
 
@@ -116,7 +104,7 @@ def test_posterior_is_bayes_rule() -> None:
     target = toy_target()
     root = np.linalg.cholesky(np.linalg.inv(covariance))
     model = NoiseModel(shift=np.zeros(3), whiten=root)
-    releases = target.trials(50, RNG(4))
+    releases = target.releases(50, RNG(4))
     ((_, found),) = noise_model_posteriors(target, model, releases)
     density = np.array(
         [multivariate_normal(c, covariance).pdf(releases.values) for c in target.centers]
@@ -132,11 +120,11 @@ def test_noise_is_learned_from_releases() -> None:
     pool = Balanced(n_subsets=8).draw(20, rng=0)
     mix = np.array([[1.0, 0.0], [0.5, 2.0], [0.0, 0.0]])  # the third coordinate has no noise
     target = Target.of(outputs, pool, lambda k, g: outputs[k] + mix @ g.standard_normal(2) + 0.1)
-    model = learn_noise_model(target, target.shadow(20_000, RNG(1)))
+    model = learn_noise_model(target, target.releases(20_000, RNG(1)))
     assert model.shift == pytest.approx([0.1, 0.1, 0.1], abs=0.1)
     white = model.whiten.T @ (mix @ mix.T) @ model.whiten
     assert np.sort(np.linalg.eigvalsh(white)) == pytest.approx([0.0, 1.0, 1.0], abs=0.05)
-    ((_, found),) = noise_model_posteriors(target, model, trials := target.trials(200, RNG(2)))
+    ((_, found),) = noise_model_posteriors(target, model, trials := target.releases(200, RNG(2)))
     assert np.array_equal(found.argmax(axis=1), trials.indices)
 
 
@@ -144,7 +132,7 @@ def test_groups_rule_candidates_out(release: Release) -> None:
     bundle = release.bundle
     groups = np.arange(16) % 2
     target = replace(Target.of_bundle(bundle), groups=groups)
-    trials = target.trials(100, RNG(0))
+    trials = target.releases(100, RNG(0))
     ((_, found),) = noise_model_posteriors(target, learn_noise_model(target, trials), trials)
     assert found[groups[trials.indices][:, None] != groups[None, :]].max() == 0.0
 
@@ -277,13 +265,13 @@ def test_groups_are_kept_apart_when_points_are_checked(release: Release) -> None
 
 def test_wide_outputs_are_attacked_along_their_axes() -> None:
     target = toy_target(m=8, d=60, noise=2.0)
-    trials = target.trials(400, RNG(2))
-    model = learn_noise_model(target, target.shadow(300, RNG(1)))
+    trials = target.releases(400, RNG(2))
+    model = learn_noise_model(target, target.releases(300, RNG(1)))
     assert np.count_nonzero(model.whiten) == 60
     assert 1 / np.diag(model.whiten) == pytest.approx(np.full(60, 2.0), rel=0.25)
     ((_, found),) = noise_model_posteriors(target, model, trials)
     assert (found.argmax(axis=1) == trials.indices).mean() > 0.9
-    trained = ATTACKS["likelihood_ratio"].train(target, target.shadow(300, RNG(1)))
+    trained = ATTACKS["likelihood_ratio"].train(target, target.releases(300, RNG(1)))
     assert trained.hits(trials).mean() > 0.6
 
 
@@ -292,7 +280,7 @@ def test_trials_take_no_part_in_training(release: Release) -> None:
     seen: dict[str, Releases] = {}
 
     class Spy:
-        name, question, fresh_secrets, notes = "spy", "", True, ()
+        name, question, notes = "spy", "", ()
         guesses = (Guess(prior=0.5),)
 
         def train(self, target: Target, shadow: Releases) -> "Spy":
@@ -312,7 +300,7 @@ def test_trials_take_no_part_in_training(release: Release) -> None:
 
 def test_of_several_guesses_the_clearest_is_reported(release: Release) -> None:
     class Uneven:
-        name, question, fresh_secrets, notes = "uneven", "", True, ()
+        name, question, notes = "uneven", "", ()
         guesses = tuple(Guess(prior=0.5, unit=i) for i in range(3))
 
         def train(self, target: Target, shadow: Releases) -> "Uneven":
@@ -329,12 +317,12 @@ def test_the_index_follows_the_belief_of_a_session() -> None:
     belief = np.array([0.4, 0.3, 0.2, 0.1, 0.0, 0.0, 0.0, 0.0])
     with np.errstate(divide="ignore"):
         target = replace(toy_target(), log_p=np.log(belief))
-    counts = np.bincount(target.trials(10_000, RNG(0)).indices, minlength=8)
+    counts = np.bincount(target.releases(10_000, RNG(0)).indices, minlength=8)
     assert np.abs(counts - 10_000 * belief).max() < 5 * np.sqrt(2400)
     assert counts[4:].sum() == 0
     inside = belief @ target.pool.masks()[:, 2]
     assert target.odds(2) == pytest.approx((inside, 1.0))
-    trials = target.trials_of(2, target.trials(10_000, RNG(0)), RNG(1))
+    trials = target.trials_of(2, target.releases(10_000, RNG(0)), RNG(1))
     again = np.bincount(trials.indices, minlength=8)
     assert np.abs(again - 10_000 * belief).max() < 5 * np.sqrt(2400)
 
@@ -359,17 +347,10 @@ def test_audit_refuses_what_it_cannot_judge(release: Release) -> None:
         audit(louder, certificate)
 
 
-def test_certificates_about_fresh_secrets_are_audited_with_fresh_secrets(release: Release) -> None:
-    certificate = replace(release.certificate, kind="empirical", n_subsets=400, n_units=20)
-    target = toy_target(m=400, noise=1e3)
-    results = audit(target, certificate, n_trials=1000, rng=0)
-    assert [r.attack for r in results] == ["bayes", "likelihood_ratio", "empirical_ratio"]
-    assert {r.n_trials for r in results} == {200}
-    with pytest.raises(AuditError, match="'naming' needs an exact certificate"):
-        audit(target, certificate, attacks=["naming"], rng=0)
-    small = replace(certificate, n_subsets=8)
-    with pytest.raises(AuditError, match="use a pool of more subsets"):
-        audit(toy_target(), small, rng=0)
+def test_certificates_about_fresh_secrets_are_refused(release: Release) -> None:
+    certificate = replace(release.certificate, kind="empirical", n_subsets=8, n_units=20)
+    with pytest.raises(AuditError, match="certificate must be exact; got one about a fresh secret"):
+        audit(toy_target(), certificate, rng=0)
 
 
 # --- the picture ----------------------------------------------------------------------------
@@ -423,8 +404,8 @@ def test_confidence_of_a_released_model_tells_who_taught_it() -> None:
     lira = LikelihoodRatio(confidence=lambda seen: y * (seen @ X.T))
 
     def success(attack: Any, attacked: Target) -> float:
-        trained = attack.train(attacked, attacked.shadow(3000, RNG(1)))
-        return float(trained.hits(attacked.trials(2000, RNG(2))).mean())
+        trained = attack.train(attacked, attacked.releases(3000, RNG(1)))
+        return float(trained.hits(attacked.releases(2000, RNG(2))).mean())
 
     assert 0.75 < success(lira, target) <= success(ATTACKS["bayes"], target)
     blurred = Target.of(fits, pool, lambda k, g: fits[k] + 1e3 * g.standard_normal(12))

@@ -17,7 +17,7 @@ from sklearn.dummy import DummyClassifier
 from typer.testing import CliRunner
 
 import pacprivacy as pac
-from pacprivacy._certificates import write_release
+from pacprivacy._values import write_release
 from pacprivacy.cli import app, console, demo as demo_verb
 from pacprivacy.dp import laplace
 from pacprivacy.errors import BudgetExceededError, InterruptedRun, PoolError
@@ -313,7 +313,7 @@ def raise_in_release(monkeypatch: pytest.MonkeyPatch, error: BaseException) -> N
     def fail(*args: object, **kwargs: object) -> None:
         raise error
 
-    monkeypatch.setattr("pacprivacy.session.Session.alone", fail)
+    monkeypatch.setattr("pacprivacy.session.SingleSession.__init__", fail)
 
 
 @pytest.mark.parametrize(

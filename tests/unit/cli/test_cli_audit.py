@@ -9,7 +9,7 @@ import pytest
 from typer.testing import CliRunner
 
 import pacprivacy as pac
-from pacprivacy._certificates import write_release
+from pacprivacy._values import write_release
 from pacprivacy.cli import app
 
 

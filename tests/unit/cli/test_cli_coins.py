@@ -14,7 +14,8 @@ from typer.testing import CliRunner
 
 from pacprivacy.cli import app
 from pacprivacy.release import Certificate, Release
-from pacprivacy.session.state import CoinState, SessionState
+from pacprivacy.session.coin_secret import CoinState
+from pacprivacy.session.state import SessionState
 
 N = 1500
 POOL_WORDS = re.compile(r"\b(pool|candidate|fold|universe|subset|belief)s?\b", re.IGNORECASE)

@@ -25,8 +25,7 @@ from pacprivacy.noise.answers import (
     plan_answer,
     usable_answer_nats,
 )
-from pacprivacy.noise.covariance import log_det_of_points, waterfill
-from pacprivacy.noise.plan import Observation
+from pacprivacy.noise.plan import Observation, log_det_of_points, waterfill
 from pacprivacy.noise.rules import FormulaRule
 from pacprivacy.sample import Balanced
 from pacprivacy.session.responder import Responder, ScoreAnswers, VoteAnswers

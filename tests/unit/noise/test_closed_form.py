@@ -8,7 +8,7 @@ import pytest
 from scipy.special import ndtri
 
 from pacprivacy.errors import BudgetError
-from pacprivacy.noise.covariance import isotropic, isotropic_max, proportional, waterfill
+from pacprivacy.noise.plan import isotropic, isotropic_max, proportional, waterfill
 from pacprivacy.theory import log_det_bound
 
 Vector = npt.NDArray[np.float64]

@@ -13,9 +13,15 @@ from pacprivacy.adversary import exact_information
 from pacprivacy.budget import Information
 from pacprivacy.errors import BudgetError, MechanismError
 from pacprivacy.noise import AxisFrame, calibrate
-from pacprivacy.noise.covariance import log_det_of_points
 from pacprivacy.noise.lattice import UNITS_PER_STD, lattice_grid
-from pacprivacy.noise.plan import NoisePlan, Observation, Revealed, log_det_of_plan, make_plan
+from pacprivacy.noise.plan import (
+    NoisePlan,
+    Observation,
+    Revealed,
+    log_det_of_plan,
+    log_det_of_points,
+    make_plan,
+)
 from pacprivacy.theory import information_slack_bound
 
 Matrix = npt.NDArray[np.float64]

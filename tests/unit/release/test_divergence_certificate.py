@@ -4,7 +4,7 @@ import numpy as np
 import pytest
 
 import pacprivacy as pac
-from pacprivacy.adversary.information import (
+from pacprivacy.adversary.exact import (
     information_divergences,
     noiseless_information_divergences,
 )

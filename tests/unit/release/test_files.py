@@ -19,8 +19,7 @@ from sklearn.linear_model import Ridge
 from typer.testing import CliRunner
 
 import pacprivacy as pac
-from pacprivacy._certificates import read_release, write_release
-from pacprivacy._values import Row, row_texts
+from pacprivacy._values import Row, read_release, row_texts, write_release
 from pacprivacy.cli import app
 from pacprivacy.errors import CertificateError
 

@@ -18,9 +18,8 @@ from sklearn.pipeline import make_pipeline
 from sklearn.preprocessing import StandardScaler
 
 import pacprivacy as pac
-from pacprivacy._certificates import write_release
 from pacprivacy._random import SimulatedSource
-from pacprivacy._values import Row, row_texts
+from pacprivacy._values import Row, row_texts, write_release
 from pacprivacy.errors import BudgetError, CertificateError, NoisyWarning
 from pacprivacy.mechanism import Mechanism, flatten
 from pacprivacy.noise import NoisePlan, calibrate

@@ -16,15 +16,13 @@ from pacprivacy.budget import Spent
 from pacprivacy.errors import CertificateError
 from pacprivacy.mechanism import flatten
 from pacprivacy.noise import Boxed, make_plan, spread_of
-from pacprivacy.noise.covariance import SpreadFrame
-from pacprivacy.noise.plan import Revealed, log_det_of_plan
+from pacprivacy.noise.plan import Revealed, SpreadFrame, log_det_of_plan
 from pacprivacy.release import (
     Bundle,
     Certificate,
     Context,
     PoolCertificate,
     Release,
-    ReleaseSecret,
     bundle_of,
     certified_plan,
     verify,
@@ -34,6 +32,7 @@ from pacprivacy.release.bundle import BundleSession
 from pacprivacy.release.certificate import compare_verified
 from pacprivacy.release.pool_proof import _check_points, rebuild_verified
 from pacprivacy.sample import Half, Pool
+from pacprivacy.session import ReleaseSecret
 from pacprivacy.simulation import Outputs
 from pacprivacy.theory import Estimate
 

@@ -11,7 +11,7 @@ from sklearn.datasets import load_iris
 
 from pacprivacy.errors import BudgetError, PacPrivacyError
 from pacprivacy.noise import spread_of
-from pacprivacy.noise.covariance import waterfill
+from pacprivacy.noise.plan import waterfill
 from pacprivacy.noise.shapes import axis_shape, refine_shape
 from pacprivacy.residual import (
     LearnedNoise,

@@ -28,10 +28,10 @@ from pacprivacy.errors import (
     SecretError,
 )
 from pacprivacy.ledger import Ledger
-from pacprivacy.release import ReleaseCoins
+from pacprivacy.session import ReleaseCoins
 from pacprivacy.session.account import Account
-from pacprivacy.session.coin_secret import CoinSecret
-from pacprivacy.session.state import CoinState, SessionState, StateFile
+from pacprivacy.session.coin_secret import CoinSecret, CoinState
+from pacprivacy.session.state import SessionState, StateFile
 from pacprivacy.statistics import Mean
 
 DATA = np.random.default_rng(3).normal(size=(600, 2))
@@ -213,11 +213,6 @@ def test_what_cannot_be_opened_lets_the_file_go(
         begin(tmp_path / "study.db", **options)
     begin(tmp_path / "study.db").close()
     assert kept.value is not None
-
-
-def test_a_session_of_one_release_has_no_ledger(tmp_path: Path) -> None:
-    with pytest.raises(LedgerError, match=r"Use pac\.Session"):
-        pac.Session.alone(DATA, TOTAL, sample=pac.Coins(), ledger=tmp_path / "study.db")
 
 
 # --- going on -------------------------------------------------------------------------------

@@ -12,7 +12,7 @@ import pacprivacy as pac
 from pacprivacy.errors import PoolError
 from pacprivacy.noise import propose_rule_noise
 from pacprivacy.sample import Balanced, Half
-from pacprivacy.session import DryRun, Plan, dry_run
+from pacprivacy.session import DryRun, Plan, SampleOptions, dry_run
 from pacprivacy.simulation import run_mechanism
 from pacprivacy.statistics import Mean
 
@@ -22,7 +22,8 @@ LIMIT = pac.Membership(0.6)
 
 
 def drawn(budget: Any, *, mechanism: Any = None, rule: Any = None, data: Any = X, **request: Any):
-    pool, _ = DryRun(data, rng=0, **request).draw(mechanism or Mean(), budget, rule=rule)
+    dry_run = DryRun(data, SampleOptions(rng=0, **request))
+    pool, _ = dry_run.draw(mechanism or Mean(), budget, rule=rule)
     return pool
 
 

@@ -16,13 +16,12 @@ import pacprivacy as pac
 from pacprivacy.adversary import cap_success, session_cap
 from pacprivacy.errors import CertificateError, PoolError
 from pacprivacy.ledger import Ledger
-from pacprivacy.mechanism import Descent
+from pacprivacy.mechanism import Descent, coerce_data
 from pacprivacy.release import CoinBundle, DescentBundle, recompute_descent
-from pacprivacy.sample import keyed_coins
-from pacprivacy.session import DryRun
-from pacprivacy.session.coin_account import Roster
-from pacprivacy.session.coin_secret import CoinSecret
-from pacprivacy.session.state import CoinState, SessionState
+from pacprivacy.sample import Roster, keyed_coins
+from pacprivacy.session import SampleOptions
+from pacprivacy.session.coin_secret import CoinSecret, CoinState
+from pacprivacy.session.state import SessionState
 from tests.monthly import (
     AWAY,
     BUSY,
@@ -75,7 +74,7 @@ def year(tmp_path_factory: pytest.TempPathFactory) -> Year:
 
 
 def mark_of(person: str) -> bytes:
-    return bytes(Roster.begin((b"t" + person.encode(),)).marks.tobytes())
+    return bytes(Roster.of(b"", (b"t" + person.encode(),)).marks.tobytes())
 
 
 def clock_of(state: CoinState, person: str) -> float:
@@ -107,9 +106,8 @@ def test_everybody_keeps_their_coin(year: Year) -> None:
     assert {state.coins.keep for state in year.states} == {0.9}
     ids = tuple(b"t" + person.encode() for person in year.people[0])
     first = keyed_coins(ids, 0.9, keys.pop())
-    secret = CoinSecret(
-        DryRun(tables_of_month(12), rng=0), pac.Coins(), single=False, simulate=False
-    )
+    data = coerce_data(tables_of_month(12))
+    secret = CoinSecret(data, SampleOptions(rng=0), pac.Coins())
     secret.go_on(year.states[-1])
     secret.draw(_NoSource())
     assert secret._held is not None

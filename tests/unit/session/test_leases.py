@@ -8,7 +8,7 @@ import pytest
 
 import pacprivacy as pac
 from pacprivacy.adversary import VoteBalances
-from pacprivacy.adversary.balances import WATCHED
+from pacprivacy.adversary.vote_balances import WATCHED
 from pacprivacy.budget import Spent
 from pacprivacy.errors import BudgetError, BudgetExceededError, LedgerError, SecretError
 from pacprivacy.estimators import predictor as predictors
@@ -37,7 +37,8 @@ def test_it_goes_on_where_it_was(folder):
     seen, belief = first.odometer(), first.odometer().belief
     first.close()
     again = folder.load()
-    assert folder.stored().secret == before.secret
+    secret = folder.stored().state.secret
+    assert secret.to_storage() == before.state.secret.to_storage()
     assert again.odometer().spent == seen.spent
     np.testing.assert_array_equal(again.odometer().belief, belief)
     assert again.certificate_ == first.certificate_
@@ -232,7 +233,7 @@ def test_it_goes_on_after_a_stop_anywhere(folder, monkeypatch, where, after):
     stored = folder.stored()
     moved = where == "move_mark" or (where == "write" and after)
     assert (stored.upcoming != known.upcoming) is moved
-    assert stored.secret == known.secret
+    assert stored.state.secret.to_storage() == known.state.secret.to_storage()
     assert folder.ledger.mark(stored.service) == stored.upcoming
     spent = again.odometer().spent
     reserved = sum(e.amounts.mi_nats for e in folder.ledger.entries() if e.kind == "reserve")

@@ -28,7 +28,7 @@ from pacprivacy.sample import Half
 
 ASSESS = importlib.import_module("pacprivacy.release.pool_certificate")
 CERTIFY = importlib.import_module("pacprivacy.noise.proof")
-PUBLISH = importlib.import_module("pacprivacy.release.release")
+PUBLISH = importlib.import_module("pacprivacy.session.pool_secret")
 DATA = np.random.default_rng(0).normal(size=(24, 2))
 
 

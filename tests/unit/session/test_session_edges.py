@@ -10,6 +10,7 @@ import pacprivacy as pac
 from pacprivacy.budget import Spent
 from pacprivacy.errors import BudgetError, LedgerError, SecretError
 from pacprivacy.ledger import Ledger
+from pacprivacy.session import SampleOptions, SingleSession
 
 DATA = np.random.default_rng(0).normal(size=(60, 2))
 QUERY = "SELECT sum(age) AS a FROM people"
@@ -68,7 +69,8 @@ def test_a_release_made_while_folds_are_tried_settles_the_pool() -> None:
 
 @pytest.mark.claim("S-1")
 def test_a_session_of_one_release_makes_no_other() -> None:
-    with pac.Session.alone(DATA, pac.Information(0.1), n_subsets=16, progress=False) as session:
+    options = SampleOptions(n_subsets=16, progress=False)
+    with SingleSession(DATA, pac.Information(0.1), options=options) as session:
         with pytest.raises(BudgetError, match="share must be left out"):
             session.release(mean, share=0.25)
         plan = session.plan(mean)

@@ -1,7 +1,6 @@
 """A session with a ledger: the order of its writes, and how it goes on after a restart."""
 
 import copy
-import hashlib
 import os
 import pickle
 import re
@@ -15,7 +14,6 @@ from dataclasses import replace
 from pathlib import Path
 from typing import Any
 
-import msgspec
 import numpy as np
 import pytest
 
@@ -35,7 +33,7 @@ from pacprivacy.errors import (
 from pacprivacy.ledger import Ledger
 from pacprivacy.mechanism import Mechanism
 from pacprivacy.queries import QuerySums
-from pacprivacy.release import ReleaseSecret
+from pacprivacy.session import ReleaseSecret
 from pacprivacy.session.account import Account, account_digest
 from pacprivacy.session.coin_secret import CoinSecret
 from pacprivacy.session.state import Marks, SessionState, StateFile
@@ -402,20 +400,6 @@ def test_a_state_that_others_can_read_is_refused(study: Path, mode: int) -> None
         begin(study)
 
 
-def test_a_state_with_the_old_name_of_gamma_opens(study: Path) -> None:
-    content = state_path(study.parent).read_bytes()
-    version, _, packed = msgspec.msgpack.decode(content)
-    stored = msgspec.msgpack.decode(packed)
-    stored["total"]["doubt"] = stored["total"].pop("gamma")
-    packed = msgspec.msgpack.encode(stored)
-    old = msgspec.msgpack.encode([version, hashlib.sha256(packed).digest(), packed])
-    state_path(study.parent).write_bytes(old)
-    assert old != content
-    with begin(study) as session:
-        assert session.spent.n_releases == 2
-        session.release(mean, pac.Information(0.125))
-
-
 @pytest.mark.parametrize(
     "damage",
     [
@@ -477,9 +461,9 @@ def test_only_the_session_state_reads_the_index() -> None:
     users = {
         path.relative_to(SOURCE).as_posix()
         for path in SOURCE.rglob("*.py")
-        if re.search(r"\b(to|from)_storage\b", path.read_text(encoding="utf-8"))
+        if re.search(r"\b(to|from)_(storage|content)\b", path.read_text(encoding="utf-8"))
     }
-    assert users == {"release/release.py", "session/state.py"}
+    assert users == {"session/pool_secret.py", "session/state.py"}
 
 
 def test_the_ledger_holds_nothing_of_the_secret(study: Path) -> None:

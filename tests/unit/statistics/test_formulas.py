@@ -9,7 +9,7 @@ import pytest
 
 from pacprivacy import statistics
 from pacprivacy.dp import statistics as declared
-from pacprivacy.statistics import formulas
+from pacprivacy.statistics import unit_sums as formulas
 
 RNG = np.random.default_rng(0)
 X = RNG.normal([100.0, -3.0, 0.5], [1.0, 20.0, 0.1], size=(50, 3))

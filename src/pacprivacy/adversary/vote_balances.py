@@ -1,21 +1,19 @@
-"""Balances: the remaining membership budget of each unit (math §14)."""
+"""Balances of every unit under very many small answers (math §14)."""
 
 from __future__ import annotations
 
 import math
 from collections.abc import Mapping
-from dataclasses import dataclass, replace
 from functools import cache
-from typing import Self
 
 import numpy as np
 import numpy.typing as npt
 
 from pacprivacy._checks import Matrix, Vector, freeze
-from pacprivacy.adversary.heat import TOP, Heat
-from pacprivacy.adversary.view_and_belief import Candidates, Floats, Units, ViewTilts
+from pacprivacy.adversary.heat import TOP, first_balance
+from pacprivacy.adversary.view_and_belief import Floats, Units, ViewTilts
+from pacprivacy.sample import Pool
 
-RESERVE = 0.02  # of the advantage, kept for what the proofs cannot resolve
 CUBES = 5.3  # of the largest move of a vote, in units of its information's root
 WORST_VOTE = 1.3  # (e^x - 1)/x at WIDEST_VOTE
 WIDEST_VOTE = 0.5  # squared distance of two votes in units of the noise, at most
@@ -27,78 +25,6 @@ STEADIEST = 1.25  # a vote that would be charged more by its path is charged by 
 FINENESS, LONGEST = 2048, 0.3  # of the table of path charges
 LATTICE = 2.0**-64  # total variation of an answer's noise from a continuous one (L-2)
 WATCHED = 1024  # units that are worst off, and pay at every batch of votes
-
-
-def first_balance(advantage: float) -> float:
-    """Return ``V_0 = (pi/2) adv²``, with which ``Phi(0, V_0)`` is the advantage."""
-    return 0.5 * math.pi * advantage**2
-
-
-def balance_advantage(balance: float) -> float:
-    """Return the advantage that a balance allows from the start: the inverse of the above."""
-    return math.sqrt(max(balance, 0.0) * 2 / math.pi)
-
-
-@dataclass(frozen=True, slots=True, kw_only=True, eq=False)
-class Balances:
-    """The membership budget that remains for each unit; curator-only.
-
-    ``per_unit`` is ``V`` of every unit, updated at each release and never recomputed from the
-    belief. ``advantage`` is the limit of all releases together, ``reserve`` the remaining share of
-    the reserve.
-    """
-
-    per_unit: Vector
-    advantage: float
-    reserve: float = 1.0
-
-    def __post_init__(self) -> None:
-        freeze(self.per_unit)
-
-    @classmethod
-    def begin(cls, advantage: float, n_units: int) -> Self:
-        full = first_balance((1 - RESERVE) * advantage)
-        return cls(per_unit=np.full(n_units, full), advantage=advantage)
-
-    @property
-    def worst(self) -> float:
-        return float(self.per_unit.min())
-
-    @property
-    def increment_left(self) -> float:
-        """The gain over a blind guess that the smallest balance allows; public."""
-        return 0.5 * balance_advantage(self.worst) / (1 - RESERVE)
-
-    def least_after(self, increment: float) -> float:
-        """Return the balance below which more than ``increment`` of that would be gone."""
-        return first_balance(2 * (1 - RESERVE) * max(self.increment_left - increment, 0.0))
-
-    def planned(self, n_left: int, n_done: int) -> Vector:
-        """Return the allowance of units for the next of ``n_left`` releases, after ``n_done``.
-
-        The geometric mean of spreading what a unit saved over all of them and of spending it at
-        once.
-        """
-        full = Balances.begin(self.advantage, 1).worst
-        even = self.per_unit / n_left
-        ahead = self.per_unit - full * ((n_left - 1) / (n_left + n_done))
-        return np.minimum(np.sqrt(even * np.maximum(even, ahead)), self.per_unit)
-
-    def heat(self, before: Vector, allowed: Vector, part: float) -> Heat:
-        """Return the terms of a release that takes a ``part`` of the remaining reserve."""
-        used = part * self.reserve
-        full_reserve = first_balance(self.advantage) - first_balance((1 - RESERVE) * self.advantage)
-        return Heat(
-            before=before,
-            balance=self.per_unit,
-            allowed=allowed,
-            extra=used * RESERVE * self.advantage,
-            extra_square=used * full_reserve,
-        )
-
-    def after(self, charges: Vector, part: float) -> Self:
-        remaining = np.maximum(self.per_unit - charges * (1 + 1e-12), 0.0)
-        return replace(self, per_unit=remaining, reserve=self.reserve * (1 - part))
 
 
 class VoteBalances:
@@ -113,7 +39,7 @@ class VoteBalances:
     """
 
     def __init__(
-        self, pool: Candidates, advantage: float, query_nats: float, *, two_votes: bool = False
+        self, pool: Pool, advantage: float, query_nats: float, *, two_votes: bool = False
     ) -> None:
         self._tilts, self.advantage = ViewTilts(pool), advantage
         share = self._tilts.share
