@@ -16,7 +16,6 @@ import os
 import platform
 import sys
 import time
-from dataclasses import replace
 from pathlib import Path
 from typing import Any
 
@@ -36,20 +35,16 @@ def read_arguments() -> argparse.Namespace:
 
 
 def run(*, timed: bool) -> dict[str, Any]:
-    """Train the classifier, then the noise; a pass that is not timed stops early."""
+    """Train the classifier, then the noise."""
     from pacprivacy.residual import Training, check_learned_noise, learn_noise_curve
     from papers.residual.classifiers import fit_logits
 
-    training = Training(
-        n_steps=200, chunk=50, warm_up=50, batch=1024, hidden=128, patience=4, tolerance=1e-9
-    )
+    training = Training(n_steps=200, warm_up=50, batch=1024, hidden=128)
     started = time.perf_counter()
     logits = fit_logits(
         "mnist", n_train=N_TRAIN, n_epochs=N_EPOCHS, n_candidates=N_CANDIDATES, seed=0
     )
     classified = time.perf_counter()
-    if not timed:
-        training = replace(training, patience=1, tolerance=1e9)
     learned = learn_noise_curve(logits.values, BUDGETS, training=training, rng=0)
     done = time.perf_counter()
     return {

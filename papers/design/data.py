@@ -20,7 +20,6 @@ from sklearn.model_selection import train_test_split
 
 from pacprivacy._checks import Matrix, Vector, freeze
 from pacprivacy.design import Objective, fit_ica_transform, fit_standard_transform
-from pacprivacy.design.objective import objective_constant
 from papers.datasets import (
     Dataset,
     load_california_housing,
@@ -133,7 +132,7 @@ def load_binary(name: str) -> BinarySplit:
     rows, rows_test = (X - mean) @ kept, (X_test - mean) @ kept
     has_constant = name == "credit"
     if has_constant:
-        rows, rows_test = objective_constant(rows), objective_constant(rows_test)
+        rows, rows_test = add_constant(rows), add_constant(rows_test)
     return BinarySplit(
         name=name,
         has_constant=has_constant,
@@ -143,6 +142,11 @@ def load_binary(name: str) -> BinarySplit:
         X_test=rows_test,
         y_test=y_test,
     )
+
+
+def add_constant(rows: Matrix) -> Matrix:
+    """Return the rows with a column of ones."""
+    return np.hstack([rows, np.ones((len(rows), 1))])
 
 
 def _split(loaded: Dataset) -> tuple[Matrix, Matrix, Vector, Vector]:

@@ -16,19 +16,17 @@ import numpy as np
 from pacprivacy._checks import Matrix, Vector
 from pacprivacy._random import public_generator
 from pacprivacy.design import LinearTransform, LogisticFit, OrthogonalRidge, RidgePenalty
-from pacprivacy.design.objective import objective_constant
 from pacprivacy.mechanism import Mechanism
 from pacprivacy.noise import calibrate
 from pacprivacy.sample import Balanced, Pool
 from pacprivacy.simulation import run_mechanism
 from pacprivacy.theory import posterior_success
-from papers.design.data import REGRESSION, load_binary, load_regression
+from papers.design.data import REGRESSION, add_constant, load_binary, load_regression
 from papers.simulate import budget_of, simulate_pool
 
 PoolRule = Literal["exact", "risk"]
 
 RULES: Final[tuple[PoolRule, ...]] = ("exact", "risk")
-N_STEPS: Final = 50  # of the fit, the default of PrivateLogisticRegression
 AS_GIVEN: Final = "the coordinates of the experiment, computed from all training rows"
 
 
@@ -164,7 +162,7 @@ def _ridge(dataset: str) -> _Model:
 def _logistic(dataset: str) -> _Model:
     split = load_binary(dataset)
     d = split.X.shape[1] - split.has_constant  # the fit brings a constant of its own
-    rows_test, truth = objective_constant(split.X_test[:, :d]), split.y_test > 0
+    rows_test, truth = add_constant(split.X_test[:, :d]), split.y_test > 0
     labels = (split.y > 0).astype(np.int64)
     transform = _as_given(d)
 
@@ -175,9 +173,7 @@ def _logistic(dataset: str) -> _Model:
     return _Model(
         data=(split.X[:, :d].copy(), labels),
         strata=labels,
-        mechanism=lambda _: LogisticFit(
-            penalty=split.objective.penalty, n_steps=N_STEPS, transform=transform
-        ),
+        mechanism=lambda _: LogisticFit(penalty=split.objective.penalty, transform=transform),
         scores=accuracies,
         is_ridge=False,
     )

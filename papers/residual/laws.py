@@ -39,7 +39,7 @@ VERSIONS: Final[tuple[Version, ...]] = ("equal claim", "equal truth")
 
 # A decoder's cross-entropy is noisy at small budgets; a lower penalty passes less of it on.
 QUICK_TRAINING: Final = Training(
-    n_steps=300, chunk=50, warm_up=100, hidden=32, batch=256, penalty_end=50.0, n_check=1 << 15
+    n_steps=300, warm_up=100, hidden=32, batch=256, penalty_end=50.0, n_check=1 << 15
 )
 FULL_TRAINING: Final = Training(
     n_steps=500, warm_up=100, batch=256, penalty_end=50.0, n_check=1 << 17

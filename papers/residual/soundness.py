@@ -52,7 +52,6 @@ class SoundRow:
     true_upper: float
     noise_variance: float
     fixed_point: float
-    n_steps: int
 
     @property
     def shortfall(self) -> float:
@@ -94,7 +93,6 @@ def measure_decoder(
             true_upper=truth.upper,
             noise_variance=noise.total_variance,
             fixed_point=_fixed_point(values, noise.mi_nats, seed),
-            n_steps=noise.n_steps,
         )
 
 

@@ -84,7 +84,6 @@ def learned_by_hand() -> LearnedNoise:
         factor=np.diag([1.0, 2.0, 3.0]) @ np.tri(3),
         spread=spread_of(OUTPUTS, np.full(m, 1 / m)),
         log_p=np.full(m, -np.log(m)),
-        n_steps=0,
     )
 
 

@@ -76,7 +76,7 @@ def release_file(path: str | Path) -> Path:
 
 
 def read_release(path: str | Path, *, public_key: str | Path | None = None) -> Any:
-    """Return a release file, or a certificate in a file of its own, as plain JSON types.
+    """Return a release file, or a certificate in a separate file, as plain JSON types.
 
     Guarantee
     ---------
@@ -157,7 +157,7 @@ def _check_signature(plain: Mapping[str, Any], public_key: str | Path, path: str
 
 
 def read_certificate(path: str | Path) -> Any:
-    """Return the certificate in a release file, or in a file of its own, as plain JSON types."""
+    """Return the certificate in a release file, or in a separate file, as plain JSON types."""
     content = read_release(path)
     return content.get("certificate", content) if isinstance(content, dict) else content
 
@@ -314,7 +314,7 @@ def suppress_wide(rows: Sequence[Row], widest: float) -> list[Row]:
 
 
 def read_bin(name: str) -> tuple[str, float, float] | None:
-    """Return what is before a bin in a name, and its ends: ``age 10 to under 20``."""
+    """Return the text before a bin in a name, and its ends: ``age 10 to under 20``."""
     match = _BIN.match(name)
     return None if match is None else (match[1], float(match[2]), float(match[3]))
 

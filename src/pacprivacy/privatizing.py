@@ -3,7 +3,7 @@
 records -> a coin for every unit -> what every unit changes -> noise plan -> release + certificate
 records -> pool of candidates -> mechanism on every candidate -> noise plan -> release + certificate
 
-Statistics that say what one unit changes have coins, all other functions a pool. The steps
+Statistics that state the influence of one unit have coins, all other functions a pool. The steps
 themselves are those of a session, here of one release.
 """
 
@@ -64,7 +64,7 @@ def privatize(
         Limits on every attacker; or the text of one, ``"membership<=0.6"``.
     sample : Coins, Pool or strategy, optional
         How the used units are chosen. By default :class:`pacprivacy.Coins`, a coin for every unit,
-        where the mechanism states what one unit changes: ``pac.stats`` and NumPy's functions of
+        where the mechanism states the influence of one unit: ``pac.stats`` and NumPy's functions of
         columns do. It is a pool where the mechanism does not, where the budget is not membership
         alone, where there are fewer than 200 units, and where an option of pools is set; the
         certificate says why. The default pool is ``Balanced(folds="auto")``: all but a fold, in as

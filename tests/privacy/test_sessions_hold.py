@@ -17,6 +17,7 @@ from scipy.special import logsumexp, ndtri
 
 import pacprivacy as pac
 from pacprivacy.adversary import Balances, Heat, heat_potential
+from pacprivacy.adversary.heat import LADDER
 from pacprivacy.noise.plan import waterfill
 from pacprivacy.sample import Balanced, Pool
 from pacprivacy.theory import clopper_pearson, empirical_bernstein, posterior_success
@@ -383,10 +384,11 @@ def run_heat(
         square = np.einsum("sz,szu->su", mass, np.square(after - tilt(known, signs)[:, None]))
         charge = np.minimum(terms.quick(square.ravel()), terms.allowed).reshape(square.shape)
         floor = np.maximum(square - terms.extra_square, 1e-12).ravel()
-        tried = replace(terms, allowed=floor)
-        grown, _ = overcharged(points / std[:, None], known, signs, tried)
-        enough = np.where(grown <= 1e-9, tried.allowed.reshape(square.shape), np.inf)
-        charge = np.minimum(charge, enough)
+        for step in LADDER:
+            tried = replace(terms, allowed=step * floor)
+            grown, _ = overcharged(points / std[:, None], known, signs, tried)
+            enough = np.where(grown <= 1e-9, tried.allowed.reshape(square.shape), np.inf)
+            charge = np.minimum(charge, enough)
         state.balance[going] = np.maximum(
             state.balance[going] - charge * (0.5 if plant == "wrong side" else 1.0), 0.0
         )

@@ -37,7 +37,7 @@ CHAMPION_DRAWS = 2048  # on which the first of them are ranked again
 FIRST_DRAWS = 1024  # on which all units are bounded, at least
 CHAMPIONS, FINALISTS = 512, 64  # units
 MAX_LOOKS = 8  # at one unit, on more and more draws
-LITTLE_ROOM = 0.025  # of what is allowed: with less left, others need only stay below that
+LITTLE_ROOM = 0.025  # of the allowed advantage: with less remaining, others are held to the limit
 GUESSED_ADVANTAGE = 0.2
 POSTERIOR_CELLS = 1 << 23  # at a time
 RATES = (0.03, 0.06, 0.12, 0.25, 0.5, 0.8)  # of claim T-5, where nothing is known beforehand
@@ -188,7 +188,7 @@ def advantage_bounds(
 
 
 class _Simulation:
-    """Bounds of advantages by simulated releases, stage by stage, each on draws of its own.
+    """Bounds of advantages by simulated releases, stage by stage, each on separate draws.
 
     ``gamma``: half for upper bounds of any one unit, a quarter for lower bounds, one for the mean.
     """

@@ -6,7 +6,7 @@ so it ever passes ``1/γ`` with probability ``γ`` at most. The mean of several 
 
 No union over units is needed: the claim is about the worst-placed unit, and a wrong claim needs
 that unit's own bound to fail. Nor is a union over scales of the noise, which are tried from large
-to small, each on draws of its own, until one is not proved: the first scale at which the claim is
+to small, each on separate draws, until one is not proved: the first scale at which the claim is
 wrong is accepted with probability ``γ`` at most.
 """
 

@@ -63,8 +63,9 @@ def exact_information(
 ) -> Estimate:
     """Estimate the mutual information between the secret index and the release, in nats.
 
-    ``view`` is what the attacker compares, as from :meth:`pacprivacy.noise.NoisePlan.view`; by
-    default as many releases are simulated as a few seconds allow.
+    ``view`` holds the candidates as the attacker compares them, as from
+    :meth:`pacprivacy.noise.NoisePlan.view`; by default as many releases are simulated as a few
+    seconds allow.
 
     Guarantee
     ---------

@@ -6,7 +6,7 @@ the releases leave, 0 at the start, with ``E |a|`` the advantage at the end. The
 ``V`` pays any ``c`` with ``E Phi(a', V - c) <= Phi(a, V) + e``; then ``E |a|`` never passes
 ``Phi(0, V_0)`` plus the sum of the ``e``, however releases are chosen (claim H-1). The ``e`` are a
 small reserve for what draws cannot resolve. Every charge is also at least the mean square of the
-move, less what the reserve gives, so that no run goes far (claim H-2).
+move, less a part of the reserve, so that no run goes far (claim H-2).
 """
 
 from __future__ import annotations
@@ -38,14 +38,15 @@ from pacprivacy.adversary.view_and_belief import (
 )
 from pacprivacy.sample import Pool
 
-RESERVE = 0.02  # of the advantage, kept for what the proofs cannot resolve
+RESERVE = 0.02  # of the advantage, kept for errors that the proofs cannot resolve
 TOP: float = 1 / math.sqrt(2 * math.pi)  # of the normal density
 HEAT_PILOT = 4096  # simulated releases that tell who needs a test of their own
 NODES = 8000  # of a grid, for outputs of rank 1
 FINEST, COARSEST = 1 / 400, 1 / 20  # of the noise's standard deviation
 TIGHT = 1.02  # a quick charge further above the mean square is worth a test
-HEAVY = 0.3  # of what the worst-placed unit must bear: less is not worth a test
+HEAVY = 0.3  # of the worst-placed unit's burden: less is not worth a test
 MOST_TESTED = 48  # units, beyond those that could not pay a quick charge
+LADDER = (1.0, 1.05, 1.3, 2.0)  # of the mean square: charges that are tested
 CLOSE = (0.01, 0.07)  # beyond what draws should prove, and one that leaves room
 N_BOUNDS = 2 + len(CLOSE)  # that one unit's charge rests on: the mean square and the tests
 CHUNK = 1 << 22
@@ -236,7 +237,9 @@ def _charge_by_sums(
         bound = error * (wide + most[chosen]) + lost * 2 * (wide + span[chosen]) + 1e-12
         bound -= heat_potential(here.before, here.balance) - slope * here.before * mass.sum()
         bound -= slope * (mass @ tilted)
-        for tried in (floor[chosen], np.maximum(here.allowed, floor[chosen])):
+        for step_up in (*LADDER, None):
+            tried = here.allowed if step_up is None else step_up * floor[chosen]
+            tried = np.maximum(tried, floor[chosen])
             undecided = np.flatnonzero(tried < charges[chosen])
             after = np.maximum(here.balance - tried, 0.0)[undecided]
             over = mass @ heat_potential(tilted[:, undecided], after) + bound[undecided]
@@ -425,8 +428,7 @@ class Balances:
     def planned(self, n_left: int, n_done: int) -> Vector:
         """Return the allowance of units for the next of ``n_left`` releases, after ``n_done``.
 
-        The geometric mean of spreading what a unit saved over all of them and of spending it at
-        once.
+        The geometric mean of two ways to use a unit's savings: over all of them, and at once.
         """
         full = Balances.begin(self.advantage, 1).worst
         even = self.per_unit / n_left

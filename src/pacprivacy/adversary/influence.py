@@ -69,7 +69,7 @@ def influence_advantage(influence: float) -> float:
 def influence_parameter(success: float, total_variation: float = 0.0) -> float:
     """Return the influence that a membership success allows, rounded down.
 
-    ``total_variation`` is what the sampled noise may differ from a continuous one.
+    ``total_variation`` is the distance of the sampled noise from a continuous one.
     """
     if not 0.5 < success < 1.0:
         raise BudgetError(
@@ -80,7 +80,7 @@ def influence_parameter(success: float, total_variation: float = 0.0) -> float:
     step = 2.0**-46
     while parameter > 0 and influence_success(parameter, total_variation) > success:
         parameter = parameter * (1 - step) if step < 1 else 0.0
-        step *= 2.0  # near 1/2 rounding is large beside what is allowed
+        step *= 2.0  # near 1/2 rounding is large beside the allowed influence
     if not parameter > 0:
         raise BudgetError(
             f"success must be above 1/2 by more than {total_variation:g}, which rounding costs; "

@@ -3,8 +3,8 @@
 The quantile is an order statistic: of ``k`` used records the one at place ``ceil(q k)``. A unit
 that joins them leaves it, or moves it to the used record next to it, or to itself. Which record is
 at that place, which used one is next to it and how many are used have a joint law that is a product
-of binomials, over a window of ranks around ``q n``; what is outside the window counts as a move by
-any distance. So what an attacker reaches is a sum, and nothing is simulated.
+of binomials, over a window of ranks around ``q n``; records outside the window count as a move by
+any distance. So the attacker's success is a sum, and nothing is simulated.
 """
 
 from __future__ import annotations
@@ -37,7 +37,7 @@ class QuantileWindow:
     """The records around a quantile, in increasing order; curator-only.
 
     ``values`` are those of ranks ``first``, ``first + 1``, ..., counted from 1, of ``n_rows``
-    records, each of a unit of its own.
+    records, one for each unit.
     """
 
     values: Vector = field(repr=False)
@@ -83,7 +83,7 @@ class QuantileWindow:
             keep=keep,
         )
 
-    # --- what one unit changes ------------------------------------------------------------------
+    # --- the influence of one unit --------------------------------------------------------------
 
     def expect(self, gain: Gain) -> Vector:
         """Return the mean over coins of a function of every unit's influence on the quantile.
@@ -157,7 +157,7 @@ class QuantileInfluence(InfluenceProof):
     """Several quantiles, one noise direction each; curator-only.
 
     ``cells`` numbers the group of every quantile. With ``one_cell_each`` a unit is in one of them
-    at most, and what it shows in others does not add up.
+    at most, and its exposures in several groups do not add up.
     """
 
     kind: ClassVar[str] = "quantiles"
@@ -363,7 +363,7 @@ def _move_law(window: QuantileWindow) -> _MoveLaw:
         for stay in (True, False):
             chosen = stays[piece] == stay
             k, p = counts[piece][chosen, None], place[piece][chosen, None]
-            # Who is below ``ranks``, who above; the unit itself is no one of the others.
+            # Numbers of records below and above ``ranks``, without the unit itself.
             if stay:  # the place is the same: units below move it down
                 others = binomial_mass(k - p, n - ranks, keep)
                 _add_products(tables[0], binomial_mass(p - 2, ranks - 2, keep), others)

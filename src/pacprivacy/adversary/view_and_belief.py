@@ -221,7 +221,7 @@ def draw_view_blocks(
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Belief:
-    """Log probabilities over the candidates; computable by anybody who knows the pool."""
+    """Log probabilities over the candidates; a function of the pool and public data."""
 
     log_p: Vector
 

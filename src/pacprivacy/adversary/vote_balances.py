@@ -30,11 +30,12 @@ WATCHED = 1024  # units that are worst off, and pay at every batch of votes
 class VoteBalances:
     """Membership balances of every unit under very many small answers; curator-only.
 
-    The mean squares of a batch are one quadratic form in the masks. The units that are worst off
-    pay it at once; the others when a bound of what they owe no longer shows that they are not.
+    The mean squares of a batch are one quadratic form in the masks. The worst-placed units pay it
+    at once; the others owe it until a bound of their debts no longer shows that they are better
+    placed.
 
     Claim H-3: with ``square`` the sum of ``E (a' - a)²`` over answers and ``cubes`` a bound of
-    ``E |a' - a|³ / E (a' - a)²`` of each, what a unit pays is enough for (7). H-4: so is ``square``
+    ``E |a' - a|³ / E (a' - a)²`` of each, a unit's payment is enough for (7). H-4: so is ``square``
     alone, where it is the sum of path charges.
     """
 
@@ -298,4 +299,4 @@ def _vote_price(balance: npt.ArrayLike, square: npt.ArrayLike) -> Vector:
     return price
 
 
-BEND = 2 * TOP * math.exp(-0.5) / 6  # sup |d³Phi/da³| V / 6: what a cube adds to the potential
+BEND = 2 * TOP * math.exp(-0.5) / 6  # sup |d³Phi/da³| V / 6: growth of the potential by a cube

@@ -138,9 +138,9 @@ class LikelihoodRatio:
 
     ``score="gaussian"`` compares Gaussian densities of the score; ``"empirical"`` cuts where the
     empirical distribution functions differ most. A unit's score is how far a release lies along
-    what it moves; or that of LiRA, with ``confidence``: a function from releases, shape (N, q), to
-    what each released model says of each unit's record, shape (N, n_units), such as the log-odds of
-    its label.
+    its shift of the mean; or that of LiRA, with ``confidence``: a function from releases, shape (N,
+    q), to a score of each unit's record by each released model, shape (N, n_units), such as the
+    log-odds of its label.
     """
 
     score: Score = "gaussian"
@@ -150,10 +150,8 @@ class LikelihoodRatio:
     question: str = "one unit: in or out"
 
     def train(self, target: Target, shadow: Releases) -> Trained:
-        fit = fit_gaussian_attack if self.score == "gaussian" else fit_empirical_attack
-        says_in = gaussian_attack_guess if self.score == "gaussian" else empirical_attack_guess
         if self.confidence is not None:
-            return self._train_on_confidence(target, shadow, self.confidence, fit, says_in)
+            return self._train_on_confidence(target, shadow, self.confidence)
         half = len(shadow) // 2
         first, second = shadow.part(slice(0, half)), shadow.part(slice(half, None))
         lens = _Lens.learn(first)
@@ -162,45 +160,48 @@ class LikelihoodRatio:
         for units in noise_model_unit_blocks(target.pool.n_units):
             members = target.members(units)
             directions = attack_mean_shifts(whitened, members[first.indices])
-            laws = fit(later @ directions.T, members[second.indices])
-            blocks.append((directions, laws))
+            blocks.append((directions, self._fit(later @ directions.T, members[second.indices])))
         directions = np.concatenate([d for d, _ in blocks])
         laws = np.concatenate([law for _, law in blocks], axis=1)
-        worst = _worst_units(laws[0], self.n_attacked)
-        directions, laws, members = directions[worst], laws[:, worst], target.members(worst)
-
-        def hits(releases: Releases) -> Mask:
-            scores = lens.look(releases) @ directions.T
-            right: Mask = says_in(scores, laws) == members[releases.indices]
-            return right
-
-        return attack_members(target, worst, hits)
+        return self._attack_worst(
+            target, laws, lambda releases, units: lens.look(releases) @ directions[units].T
+        )
 
     def _train_on_confidence(
-        self,
-        target: Target,
-        shadow: Releases,
-        confidence: Callable[[Matrix], Matrix],
-        fit: Callable[[Matrix, Mask], Matrix],
-        says_in: Callable[[Matrix, Matrix], Mask],
+        self, target: Target, shadow: Releases, confidence: Callable[[Matrix], Matrix]
     ) -> Trained:
-        everybody = np.arange(target.pool.n_units)
+        n_units = target.pool.n_units
         scores = np.asarray(confidence(shadow.values), dtype=np.float64)
-        if scores.shape != (len(shadow), len(everybody)) or not np.isfinite(scores).all():
+        if scores.shape != (len(shadow), n_units) or not np.isfinite(scores).all():
             raise AuditError(
                 "confidence must return one finite number for each release and unit, shape "
-                f"({len(shadow)}, {len(everybody)}); got {scores.shape}."
+                f"({len(shadow)}, {n_units}); got {scores.shape}."
             )
-        laws = fit(scores, target.members(everybody)[shadow.indices])
-        worst = _worst_units(laws[0], self.n_attacked)
-        laws, members = laws[:, worst], target.members(worst)
+        laws = self._fit(scores, target.members(slice(0, n_units))[shadow.indices])
+        return self._attack_worst(
+            target,
+            laws,
+            lambda releases, units: np.asarray(confidence(releases.values))[:, units],
+        )
+
+    def _fit(self, scores: Matrix, members: Mask) -> Matrix:
+        """Return the laws of scores of every unit; the first line is the success in training."""
+        fit = fit_gaussian_attack if self.score == "gaussian" else fit_empirical_attack
+        return fit(scores, members)
+
+    def _attack_worst(
+        self, target: Target, laws: Matrix, scores: Callable[[Releases, Integers], Matrix]
+    ) -> Trained:
+        units = _worst_units(laws[0], self.n_attacked)
+        says_in = gaussian_attack_guess if self.score == "gaussian" else empirical_attack_guess
+        members = target.members(units)
 
         def hits(releases: Releases) -> Mask:
-            scores = np.asarray(confidence(releases.values), dtype=np.float64)[:, worst]
-            right: Mask = says_in(scores, laws) == members[releases.indices]
+            guesses = says_in(scores(releases, units), laws[:, units])
+            right: Mask = guesses == members[releases.indices]
             return right
 
-        return attack_members(target, worst, hits)
+        return attack_members(target, units, hits)
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)

@@ -39,8 +39,8 @@ class CoinTarget:
     """A release procedure with coins under attack; curator-only.
 
     ``units`` are those attacked, the one placed worst first. ``release(used, rng)`` returns what
-    is released of the units that are used. ``parts``, where they are known, are what they add
-    in deviations of the noise, a line for each of ``units``: noise is then standard normal.
+    is released of the units that are used. ``parts``, where they are known, are contributions in
+    deviations of the noise, a line for each of ``units``: noise is then standard normal.
     """
 
     n_units: int
@@ -188,7 +188,7 @@ def _false_alarms(target: CoinTarget, cert: CoinCertificate, game: CoinGame) -> 
 
 
 def _informed(target: CoinTarget, size: int, cert: CoinCertificate, game: CoinGame) -> Trials:
-    """Attack the units that add most together, used all or left out all; others are known."""
+    """Attack the units of largest joint contribution, used or left out together."""
     assert target.parts is not None  # of a stored release
     members, together = [0], target.parts[0]
     while len(members) < size:

@@ -44,8 +44,8 @@ Verdict = Literal["holds", "VIOLATED"]
 class AuditResult:
     """Success of one attack on simulated releases, with its Clopper-Pearson interval.
 
-    ``prior`` is the best blind success or an upper bound of it, ``bound`` what the certificate
-    promises for this question. All is public but ``unit``, which was chosen in training.
+    ``prior`` is the best blind success or an upper bound of it, ``bound`` the
+    certificate's promise for this question. All is public but ``unit``, chosen in training.
 
     Guarantee
     ---------
@@ -221,7 +221,7 @@ def audit(
         certificate = certificate or _own_certificate(subject)
         coin_game = CoinGame(n_trials=_check_n_trials(n_trials), seed=seed)
         outcomes = _attack_coins(held, certificate, coin_game, attacks)
-        # The worst unit reaches what is promised: all verdicts together may fail that often.
+        # The worst unit reaches the promise: all verdicts together may fail that often.
         return AuditResults(_judge(each, gamma / len(outcomes)) for each in outcomes)
     if isinstance(held, AverageBundle | DescentBundle):
         raise AuditError(

@@ -62,10 +62,10 @@ class Releases:
 class Target:
     """A release procedure under attack; curator-only.
 
-    ``centers``, shape (m, q), are what each candidate would show without noise, ``log_p`` the law
+    ``centers``, shape (m, q), are the values of the candidates without noise, ``log_p`` the law
     of the index; ``draw(indices, rng)`` returns one release per index. ``noise_std`` is that of
-    simulated Gaussian noise; where it is None the attacker learns it. ``declared_std`` is what a
-    procedure says it adds; no attack trusts it. The release shows the group of its candidate.
+    simulated Gaussian noise; where it is None the attacker learns it. ``declared_std`` is the
+    procedure's own statement; no attack trusts it. The release shows the group of its candidate.
     """
 
     centers: Matrix

@@ -119,7 +119,7 @@ class Descent:
 
 @dataclass(frozen=True, slots=True, kw_only=True, eq=False)
 class DescentRun:
-    """What a descent released; all is public, the belief for whoever knows the pool.
+    """Releases of a descent; all is public, the belief only for readers who know the pool.
 
     ``path`` holds all iterates, the start included. ``budgets`` were fixed before the first step.
     ``charges`` are what each release really needed, given the ones before: an odometer. It depends
@@ -257,7 +257,7 @@ def _certify(
     notes: tuple[str, ...],
     simulation: bool,
 ) -> PoolCertificate:
-    """Write down what the budgets of all steps add up to, which bounds everything released."""
+    """Write the sum of the budgets of all steps, which bounds everything released."""
     total, dimension = run.mi_nats, run.weights.size
     success = membership_success(total, pool.worst_prior)
     noisy = [step for step in run.noise if step.n_directions] or list(run.noise)
@@ -397,7 +397,7 @@ def subset_gradient_variance(sample_variance: ArrayLike, n_records: int) -> Arra
 
     Guarantee
     ---------
-    Claim D-5. Exact: no estimate, whatever the values are.
+    Claim D-5. Exact for all values, no estimate.
     """
     if n_records < 2:
         raise BudgetError(f"n_records must be at least 2; got {n_records}. Pass more records.")

@@ -1,12 +1,12 @@
 """The logistic loss that descents minimise, and logistic regression as a mechanism."""
 
-from dataclasses import dataclass, field, replace
+from dataclasses import dataclass, replace
 from typing import Any, Final, Self
 
 import numpy as np
 import scipy
 
-from pacprivacy._checks import Array, Matrix, Vector, check_count, check_positive
+from pacprivacy._checks import Array, Matrix, Vector, check_positive
 from pacprivacy.design.ridge import LinearTransform, fit_standard_transform
 from pacprivacy.errors import MechanismError
 from pacprivacy.mechanism import (
@@ -20,11 +20,11 @@ from pacprivacy.mechanism import (
     fixed_mechanism,
     read_labelled_data,
 )
-from pacprivacy.sample import Pool
 
 _CURVATURE: Final = 0.25  # most that the loss bends
 _NEWTON_STEPS: Final = 100
-_CELLS_AT_ONCE: Final = 2**23  # scores of records and subsets held at a time, about 64 MB
+_TOLERANCE: Final = 1e-8  # of a fit's gradient: its distance from the optimum costs noise
+_MOST_STEPS: Final = 10_000
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -97,136 +97,68 @@ def read_signs(parts: Parts, name: str) -> tuple[Matrix, Vector]:
     return X, targets.astype(np.float64)
 
 
-def objective_constant(rows: Matrix) -> Matrix:
-    return np.hstack([rows, np.ones((len(rows), 1))])
-
-
-@dataclass(frozen=True, slots=True, kw_only=True, eq=False)
-class _ClassFrame:
-    """Layout fixed from all records before any subset is fitted; public in this model."""
-
-    transform: LinearTransform
-    classes: Classes
-    n_records: int
-    smoothness: float
-
-    def read(self, parts: Parts, name: str) -> tuple[Matrix, Array]:
-        """Return features with a constant column, and targets of shape (n,) or (n, k) in ±1."""
-        X, y = read_labelled_data(parts, name)
-        codes = code_data_labels(y, self.classes, name)
-        if len(self.classes) == 2:
-            targets = np.where(codes == 1, 1.0, -1.0)
-        else:
-            targets = np.where(codes[:, None] == np.arange(len(self.classes)), 1.0, -1.0)
-        return objective_constant(self.transform.apply(X)), targets
-
-
 @dataclass(frozen=True, slots=True, kw_only=True)
 class LogisticFit(Mechanism):
-    """Weights of a regularised logistic regression, one against the rest if there are many classes.
+    """Weights of a penalised logistic regression, softmax if there are many classes.
 
-    The measured value has shape (d + 1,) or (d + 1, k): weights of the standardised features and
-    of a constant. The *released* value is a dict with ``coef``, ``intercept`` and ``classes``.
+    The measured value has shape (1, d + 1) or (n_classes, d + 1): weights of the standardised
+    features and of a constant. The *released* value is a dict with ``coef`` and ``intercept`` for
+    the original features, and ``classes``.
 
     Parameters
     ----------
     penalty : float > 0, public
-        Penalty on all weights. More of it makes the fit move less between subsets.
-    n_steps : int >= 1, public
-        Steps of accelerated gradient descent from zero; what they compute is what is released,
-        whether or not it has converged.
+        Of ``penalty/2 |w|²`` beside the mean loss, on all weights. More of it makes the fit move
+        less between subsets.
     transform : LinearTransform, public, optional
-        Of the features; by default they are standardised over the universe.
+        Of the features; by default they are standardised with all records. Set by :meth:`prepare`,
+        as are the ``classes``.
     """
 
+    name = "logistic regression"
     penalty: float = 0.1
-    n_steps: int = 100
     transform: LinearTransform | None = None
-    frame: _ClassFrame | None = field(default=None, repr=False)
+    classes: Classes | None = None
 
     def __post_init__(self) -> None:
         check_positive("penalty", self.penalty, advice="Use about 0.1.", error=MechanismError)
-        check_count("n_steps", self.n_steps, 1, advice="Use about 100.")
-
-    @property
-    def name(self) -> str:
-        return "logistic regression"
 
     @property
     def public(self) -> tuple[str, ...]:
-        return () if self.frame is None else (self.frame.transform.description,)
+        return () if self.transform is None else (self.transform.description,)
 
     @property
     def published(self) -> tuple[str, ...]:
         return CLASS_LABELS
 
     def prepare(self, data: Data) -> Self:
-        """Fix scales, classes and step sizes on the whole universe."""
+        """Fix scales and classes with all records."""
         X, y = read_labelled_data(data.parts, self.name)
         transform = fit_standard_transform(X) if self.transform is None else self.transform
-        rows = objective_constant(transform.apply(X))
-        frame = _ClassFrame(
-            transform=transform,
-            classes=find_data_classes(y, self.name),
-            n_records=len(y),
-            smoothness=float(np.linalg.eigvalsh(rows.T @ rows / len(y))[-1]),
+        return replace(self, transform=transform, classes=find_data_classes(y, self.name))
+
+    def evaluate(self, parts: Parts, rng: np.random.Generator) -> Matrix:
+        # scikit-learn takes a second to import; only those who fit with it pay for it.
+        from sklearn.linear_model import LogisticRegression
+
+        X, y = read_labelled_data(parts, self.name)
+        codes = code_data_labels(y, fixed_mechanism(self.classes, "classes"), self.name)
+        features = fixed_mechanism(self.transform, "transform").apply(X)
+        model = LogisticRegression(
+            C=1.0 / (self.penalty * len(X)),
+            fit_intercept=False,
+            tol=_TOLERANCE,
+            max_iter=_MOST_STEPS,
         )
-        return replace(self, frame=frame)
-
-    def evaluate(self, parts: Parts, rng: np.random.Generator) -> Array:
-        rows, targets = fixed_mechanism(self.frame, "frame").read(parts, self.name)
-        columns = targets.reshape(len(rows), -1)
-        inside = np.ones((len(rows), 1))
-        fitted = [self._fit(rows, column, inside)[0] for column in columns.T]
-        return fitted[0] if targets.ndim == 1 else np.stack(fitted, axis=1)
-
-    def batch(self, data: Data, pool: Pool) -> Matrix:
-        """Return the flattened weights of all subsets, which descend side by side."""
-        rows, targets = fixed_mechanism(self.frame, "frame").read(data.parts, self.name)
-        columns = targets.reshape(len(rows), -1)
-        at_once = max(1, _CELLS_AT_ONCE // len(rows))
-        blocks = []
-        for start in range(0, pool.n_subsets, at_once):
-            subsets = range(start, min(start + at_once, pool.n_subsets))
-            inside = np.stack([pool.row_mask(k) for k in subsets], axis=1).astype(np.float64)
-            self._check_classes(columns, inside)
-            fitted = [self._fit(rows, column, inside) for column in columns.T]
-            blocks.append(np.stack(fitted, axis=2).reshape(len(subsets), -1))
-        return np.concatenate(blocks)
+        model.fit(np.column_stack([features, np.ones(len(X))]), codes)
+        return np.asarray(model.coef_)
 
     def finish(self, value: Any) -> dict[str, Any]:
-        frame = fixed_mechanism(self.frame, "frame")
-        transform = frame.transform
-        columns = np.asarray(value, dtype=np.float64).reshape(transform.n_outputs + 1, -1)
-        coef = transform.matrix @ columns[:-1]
+        transform = fixed_mechanism(self.transform, "transform")
+        weights = np.asarray(value, dtype=np.float64).reshape(-1, transform.n_outputs + 1)
+        coef = weights[:, :-1] @ transform.matrix.T
         return {
-            "coef": coef.T.copy(),
-            "intercept": columns[-1] - transform.mean @ coef,
-            "classes": np.asarray(frame.classes),
+            "coef": coef,
+            "intercept": weights[:, -1] - coef @ transform.mean,
+            "classes": np.asarray(fixed_mechanism(self.classes, "classes")),
         }
-
-    def _fit(self, rows: Matrix, targets: Vector, inside: Matrix) -> Matrix:
-        """Return the weights of all subsets after the last step, shape (m, d)."""
-        frame, sizes = fixed_mechanism(self.frame, "frame"), inside.sum(axis=0)
-        # A subset's Gram matrix is at most that of the universe, so this bounds its smoothness.
-        top = _CURVATURE * frame.smoothness * frame.n_records / sizes + self.penalty
-        ratio = np.sqrt(self.penalty / top)
-        momentum = (1.0 - ratio) / (1.0 + ratio)
-        weights = ahead = np.zeros((rows.shape[1], len(sizes)))
-        for _ in range(self.n_steps):
-            slopes = Objective.slopes(rows @ ahead, targets[:, None]) * inside
-            gradient = rows.T @ slopes / sizes + self.penalty * ahead
-            new = ahead - gradient / top
-            ahead = new + momentum * (new - weights)
-            weights = new
-        return np.ascontiguousarray(weights.T)
-
-    def _check_classes(self, columns: Matrix, inside: Matrix) -> None:
-        members = (columns > 0).T.astype(np.float64) @ inside
-        if len(columns.T) == 1:
-            members = np.vstack([members, inside.sum(axis=0) - members])
-        if not members.all():
-            raise MechanismError(
-                f"{self.name} must see every class in every subset; got a subset without one. "
-                "Draw the pool with Balanced(stratify=True), or merge rare classes."
-            )

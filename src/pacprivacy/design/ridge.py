@@ -215,12 +215,10 @@ def ridge_penalty_per_coordinate(
     target: Vector,
     *,
     intercept: bool = False,
-    n_records: int | None = None,
 ) -> Vector:
     """Return one penalty for each orthogonal coordinate, infinite without signal.
 
-    With an ``intercept`` the noise is for one output more. ``n_records`` is how many there are
-    where the rows only have the same least squares.
+    With an ``intercept`` the noise is for one output more.
     """
     d = Z.shape[1]
     if not isinstance(penalty, RidgePenalty):
@@ -233,7 +231,7 @@ def ridge_penalty_per_coordinate(
     if isinstance(penalty.snr, str):
         slopes = Z.T @ target / np.square(Z).sum(axis=0)
         residuals = target - Z @ slopes
-        n_free = max(1, (len(target) if n_records is None else n_records) - d - 1)
+        n_free = max(1, len(target) - d - 1)
         # A target without noise counts as rounding.
         noise_var = max(float(residuals @ residuals) / n_free, float(np.finfo(np.float64).tiny))
     else:
@@ -319,7 +317,7 @@ class OrthogonalRidge(Mechanism, AveragedStatistic):
                 "is. Drop that coordinate."
             )
         penalty = ridge_penalty_per_coordinate(
-            self.penalty, Z, centred, intercept=not self.universe_facts, n_records=len(y)
+            self.penalty, Z, centred, intercept=not self.universe_facts
         )
         frame = RidgeFrame(transform=transform, target_mean=mean, penalty=penalty)
         return replace(self, frame=frame)

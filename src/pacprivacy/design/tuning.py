@@ -124,7 +124,7 @@ def tune_budgets(
     Parameters
     ----------
     make_mechanism : callable
-        ``make_mechanism(theta)`` returns what :func:`pacprivacy.privatize` takes, for each of
+        ``make_mechanism(theta)`` returns the arguments of :func:`pacprivacy.privatize`, for each of
         ``thetas``: a penalty, a rank, a depth, a step size, a clipping bound.
     budgets : sequence of budgets
         Budget of the later release.

@@ -1,4 +1,4 @@
-"""What events cost together: ``ε`` at ``δ`` in three ways side by side, and the advantage.
+"""Joint cost of events: ``ε`` at ``δ`` in three ways side by side, and the advantage.
 
 Somebody tosses a coin for one of two neighbouring data sets, and the best attacker names the side
 with probability ``(1 + a)/2``. The advantage ``a`` is the total variation distance of the two
@@ -194,17 +194,18 @@ def _loss_distribution(
     from dp_accounting.pld import common, privacy_loss_distribution as pld
 
     check_event_relation(event, neighbours)
-    grid = {"value_discretization_interval": discretization}
     if isinstance(event, ApproximateEvent):
         promise = common.DifferentialPrivacyParameters(event.epsilon, event.delta)
-        one = pld.from_privacy_parameters(promise, **grid)
+        one = pld.from_privacy_parameters(promise, value_discretization_interval=discretization)
     elif isinstance(event, PureEvent) or isinstance(event.sampling, BatchSampling):
         one = _from_profile(event, discretization, _CUT * delta / event.count)
     else:
         gaussian = isinstance(event, GaussianEvent)
         law = pld.from_gaussian_mechanism if gaussian else pld.from_laplace_mechanism
         rate = 1.0 if event.sampling is None else event.sampling.rate
-        one = law(event.noise_multiplier, sampling_prob=rate, **grid)
+        one = law(
+            event.noise_multiplier, sampling_prob=rate, value_discretization_interval=discretization
+        )
     return one.self_compose(event.count)
 
 

@@ -231,7 +231,7 @@ class SearchOutcome:
     """Where a search stopped; every field is public.
 
     The tests and the releases cost ``test_epsilon`` and ``level_epsilon``, together the ex-post
-    loss; ``most_epsilon`` is what going to the last level costs, known before the start. A model
+    loss; ``most_epsilon`` is the cost of the last level, known before the start. A model
     that was not ``accepted`` is that of the last level, untested.
     """
 
@@ -423,7 +423,7 @@ class Method(ABC):
         search: Search = "reduction",
         simulate: np.random.Generator | int | None = None,
     ) -> DPRelease:
-        """Return the coefficients, in the units of ``X`` and ``y``, and what they cost.
+        """Return the coefficients, in the units of ``X`` and ``y``, and their cost.
 
         ``"reduction"`` lowers the noise of one release until a test is passed, ``"doubling"``
         releases afresh with twice the ``ε`` until one is, and ``"theory"`` releases once, with the

@@ -156,14 +156,12 @@ class MeanAggregator:
 
     def combine(
         self, outputs: Matrix, epsilon: float, delta: float, source: BitSource
-    ) -> tuple[Vector, dict[str, float]]:
+    ) -> tuple[Vector, dict[str, float], Event]:
         k, reach = len(outputs), 2.0 * self.clip_norm
         total = sum_clipped(outputs, clip_norm=self.clip_norm, norm="l2" if delta else "l1")
         noisy = add_noise(total, sensitivity=reach, epsilon=epsilon, delta=delta, source=source)
-        return np.asarray(noisy.values / k), {"std": noisy.noise_std / k}
-
-    def event(self, size: int, epsilon: float, delta: float) -> Event:
-        return noise_event(epsilon, delta, size)
+        event = noise_event(epsilon, delta, outputs.shape[1])
+        return np.asarray(noisy.values / k), {"std": noisy.noise_std / k}, event
 
     def describe(self) -> str:
         return f"Each block's output is scaled down to length {self.clip_norm:g}."
@@ -190,7 +188,7 @@ class MedianAggregator:
 
     def combine(
         self, outputs: Matrix, epsilon: float, delta: float, source: BitSource
-    ) -> tuple[Vector, dict[str, float]]:
+    ) -> tuple[Vector, dict[str, float], Event]:
         size = outputs.shape[1]
         lower, upper = (np.broadcast_to(end, (size,)) for end in self.bounds)
         share = _share_of_choices(epsilon, delta, size)
@@ -204,10 +202,8 @@ class MedianAggregator:
                 neighbours="replace",  # one block's output may be any other
                 source=source,
             )
-        return medians, {"epsilon of each coordinate": share}
-
-    def event(self, size: int, epsilon: float, delta: float) -> Event:
-        return PureEvent(epsilon=_share_of_choices(epsilon, delta, size), count=size)
+        event = PureEvent(epsilon=share, count=size)
+        return medians, {"epsilon of each coordinate": share}, event
 
     def describe(self) -> str:
         return f"Medians are chosen from {self.n_points} points of a grid that was declared."
@@ -235,7 +231,7 @@ def subsample_aggregate(
     ----------
     fit : callable, public
         From the parts of ``data`` of one block to ``size`` numbers. Any function will do that can
-        be pickled: every block gets a copy of its own, and global generators seeded for it. Where
+        be pickled: every block gets a separate copy, and global generators seeded for it. Where
         it raises or returns something else, the aggregator's centre takes its place, unseen.
     data : sequence of arrays of equal length, curator-only
         The records.
@@ -263,11 +259,11 @@ def subsample_aggregate(
         return numbers.copy() if good else center
 
     fits = map_aggregate_blocks(checked, data, blocks, seeds=seeds, failed=center, n_jobs=n_jobs)
-    value, noise = aggregator.combine(np.stack(fits), epsilon, delta, source)
+    value, noise, event = aggregator.combine(np.stack(fits), epsilon, delta, source)
     return publish_event(
         value,
         (epsilon, delta, neighbours),
-        aggregator.event(size, epsilon, delta),
+        event,
         simulation=source.is_simulation,
         mechanism=f"subsample and aggregate over {n_blocks} blocks by {type(aggregator).__name__}",
         assumptions=(
@@ -311,7 +307,7 @@ def count_pate_votes(
     Guarantee
     ---------
     Claims DP-14 and DP-17. A teacher's votes are a function of its records and its seed; a record
-    changes those of one teacher; what is refused is public.
+    changes those of one teacher; refusals are public.
     """
     features = record_array(X)
     codes = encode_record_labels(y, tuple(classes), len(features))

@@ -1,7 +1,7 @@
 """A lower bound on the privacy loss of a procedure, from runs on two neighbouring data sets.
 
-The auditor chooses the neighbours and plays the procedure on both. On one half of the runs it
-looks for an event that tells them apart; on the other half it counts that event, and only that.
+The auditor chooses the neighbours and runs the procedure on both. Half of the runs serve to choose
+an event that separates them; on the other half that event alone is counted.
 """
 
 import math

@@ -40,6 +40,10 @@ NEIGHBOURS: Final[dict[str, str]] = {
     "add_remove": "two data sets are neighbours if one has one record more",
     "replace": "two data sets are neighbours if they differ in the content of one record",
 }
+REACH: Final[dict[str, int]] = {  # how many contributions of one record neighbours differ by
+    "add_remove": 1,
+    "replace": 2,
+}
 DP_KINDS: Final[dict[str, str]] = {
     "dp": "differential privacy: holds for all pairs of neighbouring data sets",
     "dp-ex-post": (
@@ -69,7 +73,7 @@ def check_neighbours(neighbours: str) -> None:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class DPCertificate:
-    """What a differentially private release promises; every field is public.
+    """Promise of a differentially private release; every field is public.
 
     Parameters
     ----------
@@ -223,7 +227,7 @@ class DPCertificate:
 
     @classmethod
     def read(cls, path: str | Path) -> Self:
-        """Read a certificate from a release file or a file of its own."""
+        """Read a certificate from a release file or a separate file."""
         return cls.from_dict(read_certificate(path))
 
 
@@ -233,7 +237,7 @@ def _short(value: Any) -> str:
 
 @dataclass(frozen=True, slots=True, kw_only=True, eq=False)
 class DPRelease:
-    """A value that may leave, and its certificate; never mixed with a PAC ``Release``."""
+    """A value that may be published, and its certificate; never mixed with a PAC ``Release``."""
 
     value: Any
     certificate: DPCertificate

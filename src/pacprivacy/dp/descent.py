@@ -1,4 +1,4 @@
-"""Private descent: batches, steps along noisy sums of clipped gradients, what they cost together.
+"""Private descent: batches, steps along noisy sums of clipped gradients, their joint cost.
 
 A batch is a public rule. Which records it picks is secret, and so is their number: sums are divided
 by the expected size. The sum of a step is a vector of whole numbers, which is rounded to a coarser
@@ -17,7 +17,7 @@ import scipy
 from pacprivacy._checks import Integers, Vector, check_positive
 from pacprivacy._random import BitSource, ProcessBound
 from pacprivacy.dp import accounting
-from pacprivacy.dp.certificate import DPRelease, Neighbours, check_neighbours
+from pacprivacy.dp.certificate import REACH, DPRelease, Neighbours
 from pacprivacy.dp.events import (
     FixedSampling,
     GaussianEvent,
@@ -30,6 +30,7 @@ from pacprivacy.dp.noise import (
     UNITS_PER_SCALE,
     check_count,
     check_epsilon_delta,
+    check_public_number,
     dp_noise_slack,
     dp_noise_source,
 )
@@ -50,6 +51,7 @@ class PoissonBatch:
     """
 
     neighbours: ClassVar[Neighbours] = "add_remove"
+    method: ClassVar[str] = "privacy-loss distribution (dp-accounting)"
     size: float
     n_public: int
 
@@ -85,6 +87,7 @@ class PoissonBatch:
 @dataclass(frozen=True, slots=True, kw_only=True)
 class _CountedBatch:
     neighbours: ClassVar[Neighbours] = "replace"
+    method: ClassVar[str] = "privacy-loss distribution of the sampled profile"
     size: int
 
     def __post_init__(self) -> None:
@@ -151,18 +154,14 @@ class FullBatch:
     ``replace`` the number itself is public and is the default.
     """
 
+    method: ClassVar[str] = "exact curve of the Gaussian mechanism"
     n_public: int | None = None
     neighbours: Neighbours = "add_remove"
 
     def __post_init__(self) -> None:
-        check_neighbours(self.neighbours)
+        check_public_number(self.n_public, self.neighbours)
         if self.n_public is not None:
             check_count("n_public", self.n_public)
-        elif self.neighbours == "add_remove":
-            raise BudgetError(
-                "n_public must be given where records may be added or removed: their true number "
-                "is not public; got None. Pass a public estimate, or use neighbours='replace'."
-            )
 
     def size_for(self, n_records: int) -> float:
         if self.n_public is not None:
@@ -208,12 +207,6 @@ TOO_MUCH: Final = (
     "epsilon and delta must be large enough for so many steps; no amount of noise was found. "
     "Use fewer steps, or more epsilon."
 )
-METHODS: Final = {
-    FullBatch: "exact curve of the Gaussian mechanism",
-    PoissonBatch: "privacy-loss distribution (dp-accounting)",
-    FixedBatch: "privacy-loss distribution of the sampled profile",
-    ReplacementBatch: "privacy-loss distribution of the sampled profile",
-}
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -300,7 +293,7 @@ class DPDescentNoise(ProcessBound):
         source: BitSource,
         n_steps: int = 1,
     ) -> None:
-        reach = 1 if neighbours == "add_remove" else 2
+        reach = REACH[neighbours]
         # At least 2^29 and, before rounding is paid for, at most 2^30 grid steps in one deviation.
         exponent = math.frexp(noise)[1] - 1
         self.shift = SUM_BITS + exponent - (UNITS_PER_SCALE.bit_length() - 1)
@@ -355,7 +348,7 @@ def release_dp_descent(
     weights, std = run_dp_descent(sums, start, batch=batch, steps=steps, noise=noise, source=source)
     event = dp_descent_event(batch, n_records, n_steps=n_steps, noise=noise, n_weights=n_weights)
     figures: dict[str, Any] = {
-        "method": METHODS[type(batch)],
+        "method": batch.method,
         "epsilon": dp_descent_epsilon(batch, n_records, n_steps=n_steps, noise=noise, delta=left),
         "noise multiplier": noise,
         "steps": n_steps,
@@ -388,7 +381,7 @@ def check_dp_descent_delta(left: float, epsilon: float, delta: float) -> None:
 def plan_dp_descent_noise(
     batch: Batch, n_records: int, *, n_steps: int, n_weights: int, epsilon: float, delta: float
 ) -> tuple[float, float]:
-    """Return the noise over the clipping norm, and what discrete noise leaves of ``δ``."""
+    """Return the noise over the clipping norm, and the part of ``δ`` that discrete noise leaves."""
     epsilon, delta = check_epsilon_delta(epsilon, delta)
     left = delta * (1.0 - HAIR) - dp_noise_slack(epsilon, n_weights * n_steps)
     check_dp_descent_delta(left, epsilon, delta)
@@ -467,7 +460,7 @@ def dp_descent_event(
 ) -> GaussianEvent:
     """Return the steps as one event, its noise relative to the sensitivity of the relation."""
     return GaussianEvent(
-        noise_multiplier=noise / _distance_of_neighbours(batch),
+        noise_multiplier=noise / REACH[batch.neighbours],
         count=n_steps,
         sampling=batch.sampling(n_records),
         n_numbers=n_weights,
@@ -497,7 +490,7 @@ def dp_descent_noise(
     """Return the least noise, over the clipping norm, that keeps ``(ε, δ)``; rounded up."""
     epsilon, delta = check_epsilon_delta(epsilon, delta)
     if isinstance(batch, FullBatch):
-        reach = _distance_of_neighbours(batch) * math.sqrt(n_steps)
+        reach = REACH[batch.neighbours] * math.sqrt(n_steps)
         return reach / gaussian_parameter(epsilon, delta) * (1 + 1e-12)
 
     def epsilon_at(noise: float) -> float:
@@ -505,10 +498,6 @@ def dp_descent_noise(
         return _epsilon((event,), delta, batch.neighbours, accounting.COARSE)
 
     return least_dp_descent_noise(epsilon_at, epsilon)
-
-
-def _distance_of_neighbours(batch: Batch) -> float:
-    return 1.0 if batch.neighbours == "add_remove" else 2.0
 
 
 _advantage = lru_cache(maxsize=256)(accounting.advantage)

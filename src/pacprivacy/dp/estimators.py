@@ -1,4 +1,4 @@
-"""scikit-learn's interface: what estimators share, and linear models."""
+"""scikit-learn's interface: the common base, and linear models."""
 
 from __future__ import annotations
 
@@ -32,7 +32,7 @@ COLUMN: Final = "A column-vector y was passed when a 1d array was expected; it w
 
 @dataclass(eq=False, repr=False, kw_only=True)
 class DPBase(Fitted):
-    """What differentially private estimators share, besides ``epsilon, delta, neighbours``.
+    """Common parameters of DP estimators, besides ``epsilon, delta, neighbours``.
 
     Parameters
     ----------
@@ -89,7 +89,7 @@ def _check_bound(name: str, bound: float | None) -> float:
 def read_dp_estimator_input(
     estimator: Any, X: Any, y: Any, *, numeric: bool = False
 ) -> tuple[Vector, Array]:
-    """Return features and target of ``fit``; what is refused is public (claim DP-17)."""
+    """Return features and target of ``fit``; refusals are public (claim DP-17)."""
     if y is None:
         raise DataError(
             f"y must be given: {type(estimator).__name__} requires y to be passed, but the target "
@@ -133,7 +133,7 @@ def read_dp_estimator_classes(classes: Sequence[Any] | str | None, y: Array) -> 
 
 
 def _occurring(y: Array) -> Array:
-    """Return the labels that occur, which are public; what is refused depends on them alone."""
+    """Return the labels that occur, which are public; refusals depend on them alone."""
     plain = np.array(y.tolist()) if y.dtype.kind == "O" else y
     labels = np.unique(plain)
     with warnings.catch_warnings():
@@ -156,7 +156,7 @@ def _has_probabilities(model: Any) -> bool:
 
 @dataclass(eq=False, repr=False, kw_only=True)
 class DPLinearClassifier(ClassifierMixin, DPBase, ABC):  # type: ignore[misc]
-    """What linear classifiers share; the rest as of :class:`DPBase`.
+    """Common part of linear classifiers; the rest as of :class:`DPBase`.
 
     Parameters
     ----------

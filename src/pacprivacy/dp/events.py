@@ -1,4 +1,4 @@
-"""What an accountant needs to know: which mechanism ran, how often, on which sample.
+"""Input of an accountant: which mechanism ran, how often, on which sample.
 
 An event is plain data, which certificates carry as JSON. dp-accounting's own events have no place
 for the price of a grid (``n_numbers``), nor for mechanisms of which only an ``ε``, or ``(ε, δ)``,
@@ -194,7 +194,7 @@ class Composed:
 def read_events(
     items: Accountable | Iterable[Accountable], neighbours: Neighbours | None
 ) -> Composed:
-    """Read what ran; the relation is that of the certificates unless it is given."""
+    """Read the events; the relation is that of the certificates unless it is given."""
     listed = list(items) if isinstance(items, Iterable) else [items]
     certificates = [each for each in map(_certificate, listed) if each is not None]
     relations = {certificate.neighbours for certificate in certificates}

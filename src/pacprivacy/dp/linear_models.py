@@ -19,7 +19,7 @@ from pacprivacy._checks import Matrix, Vector, check_positive
 from pacprivacy._random import BitSource
 from pacprivacy.dp import noise, records
 from pacprivacy.dp.accounting import accounting_noise_advantage, advantage
-from pacprivacy.dp.certificate import DPRelease, Neighbours, check_neighbours
+from pacprivacy.dp.certificate import REACH, DPRelease, Neighbours, check_neighbours
 from pacprivacy.dp.events import (
     ApproximateEvent,
     Event,
@@ -42,7 +42,7 @@ SOLVER: Final = (
     "The minimiser is found to a gradient of a millionth of what one record can add. Where float64 "
     "does not suffice for that, the best point that was found takes its place; neither is said."
 )
-RELATIVE_GAP: Final = 1e-14  # eigenvalues nearer to the least one than this are the least one
+RELATIVE_GAP: Final = 1e-14  # a pull that is smaller than this is rounding
 _UNIT: Final = 2.0**-53
 # Covers what is not exact for n d <= 10^8: conversions to float64, and the eigenvalue of a matrix
 # of norm n b², which is off by less than 10 n d 2^-53 b².
@@ -132,7 +132,7 @@ def regression_from_statistics(
     upper = np.triu_indices(d)
     reach = regression_sensitivities(x_bound, y_bound, neighbours)[1:]
     if delta == 0.0:
-        twice = 1.0 if neighbours == "add_remove" else 2.0
+        twice = REACH[neighbours]
         reach = (x_bound**2 * (twice * (d + 1) / 2.0), x_bound * y_bound * (twice * math.sqrt(d)))
     promise, source = (epsilon, delta, neighbours), noise.dp_noise_source(simulate)
     named = {"std of moments": gram[upper], "std of products": products}
@@ -179,10 +179,8 @@ def regression_sensitivities(
     x_bound: float, y_bound: float, neighbours: Neighbours
 ) -> tuple[float, float, float]:
     """Return how far a record moves the least eigenvalue, the upper triangle, and ``Xᵀy``."""
-    squared, product = x_bound**2, x_bound * y_bound
-    if neighbours == "add_remove":
-        return squared, squared, product
-    return squared, math.sqrt(2.0) * squared, 2.0 * product
+    reach, squared = REACH[neighbours], x_bound**2
+    return squared, math.sqrt(reach) * squared, reach * (x_bound * y_bound)
 
 
 def _publish_regression(
@@ -271,7 +269,7 @@ def minimise_perturbed(
 
 
 def _bound_norm(signed: Matrix, penalty: float, tilt: Vector, point: Vector) -> float:
-    """Return a bound on the norm of the gradient, with what rounding could hide."""
+    """Return a bound on the norm of the gradient, including rounding."""
     n, d = signed.shape
     slopes = -scipy.special.expit(-(signed @ point))
     gradients = np.ascontiguousarray((signed * slopes[:, None]).T)
@@ -348,7 +346,6 @@ def objective_perturbation(
     small gradient; Laplace noise from a fiftieth of ``epsilon`` covers its distance from the
     minimiser.
     """
-    check_neighbours(neighbours)
     epsilon, delta = noise.check_dp_noise_promise(epsilon, delta, neighbours)
     penalty = check_positive("penalty", penalty, advice="Use about a hundredth of n.")
     signed = sign_perturbed_rows(X, y, x_bound=x_bound, classes=classes)
@@ -401,7 +398,7 @@ def _linear_term(
     left, epsilon, delta = promise
     zeros = np.zeros(n_numbers)
     if delta == 0.0:
-        reach = x_bound * math.sqrt(n_numbers) * (1 if neighbours == "add_remove" else 2)
+        reach = x_bound * math.sqrt(n_numbers) * REACH[neighbours]
         # Masses on the grid are within e^(step/2 scale) of those of rounded continuous noise.
         left -= n_numbers / noise.UNITS_PER_SCALE * (1 + 1e-9)
         reach *= 1 + 1e-12
@@ -437,7 +434,7 @@ def _advantage(
     unlikely = gaussian_delta(solver_epsilon, parameter)
     one = heads * likely + (1.0 - heads) * unlikely + noise.dp_noise_slack(0.0, n_numbers)
     # A replacement is a removal and an addition.
-    return min(1.0, (1.0 if neighbours == "add_remove" else 2.0) * one * (1 + 1e-12))
+    return min(1.0, REACH[neighbours] * one * (1 + 1e-12))
 
 
 def _parameter(epsilon: float, delta: float, neighbours: Neighbours) -> float:
@@ -485,7 +482,7 @@ def output_perturbation(
     signed = sign_perturbed_rows(X, y, x_bound=x_bound, classes=classes)
     d = signed.shape[1]
     point, gradient = minimise_perturbed(signed, penalty=penalty, tilt=np.zeros(d), x_bound=x_bound)
-    contribution = float(x_bound) * (1.0 if neighbours == "add_remove" else 2.0)
+    contribution = float(x_bound) * REACH[neighbours]
     sensitivity = (contribution + 2.0 * gradient) / penalty * (1 + 1e-12)
     source = noise.dp_noise_source(simulate)
     noisy = noise.add_noise(
@@ -549,49 +546,36 @@ def solve_trust_region(matrix: Matrix, vector: Vector, *, radius: float) -> Vect
         )
     if not (np.isfinite(square).all() and np.isfinite(right).all()):
         raise DataError("matrix and vector must be finite. Clip before solving.")
-    curvature, axes = np.linalg.eigh(0.5 * (square + square.T))
+    curvature, axes = np.linalg.eigh(0.5 * (square + square.T))  # curvatures ascend
     turned = axes.T @ right
-    solution = axes @ _solve_turned(curvature, turned, radius)
-    # Rounding may leave the length a little above the radius.
-    length = float(np.linalg.norm(solution))
-    return np.asarray(solution * min(1.0, radius / length) if length > 0 else solution)
-
-
-def _solve_turned(curvature: Vector, turned: Vector, radius: float) -> Vector:
-    """Solve it in the axes of the matrix, where it is diagonal; curvatures ascend."""
-    least = float(curvature[0])
     scale = max(float(np.abs(curvature).max()), float(np.linalg.norm(turned)) / radius)
     if scale == 0.0:
-        return np.zeros_like(turned)
-    if least > 0:
-        inside = turned / curvature
-        if float(np.linalg.norm(inside)) <= radius:
-            return np.asarray(inside)
-    flat = curvature - least <= RELATIVE_GAP * scale
-    start = max(0.0, -least)
-    pull = float(np.linalg.norm(turned[flat]))
-    rest = np.where(flat, 0.0, turned) / np.where(flat, 1.0, curvature + start)
-    if least <= 0 and pull <= RELATIVE_GAP * scale * radius:
-        length = float(np.linalg.norm(rest))
-        if length <= radius:  # the hard case: fill the ball along the flattest axis
-            rest[0] = math.sqrt(radius**2 - length**2) if least < 0 else 0.0
-            return np.asarray(rest)
-    return _on_the_sphere(curvature, turned, radius, start)
+        return np.zeros_like(right)
+    # In the hard case nothing pulls along the flattest axis: a pull below rounding decides.
+    if curvature[0] <= 0 and abs(turned[0]) < RELATIVE_GAP * scale * radius:
+        turned[0] = RELATIVE_GAP * scale * radius
+    if curvature[0] > 0 and float(np.linalg.norm(turned / curvature)) <= radius:
+        solution = turned / curvature
+    else:
+        lengths = curvature + max(0.0, -float(curvature[0]))
+        solution = turned / (lengths + _secular_root(lengths, turned, radius))
+    # Rounding may leave the length a little above the radius.
+    length = max(float(np.linalg.norm(solution)), radius)
+    return np.asarray(axes @ (solution * (radius / length)))
 
 
-def _on_the_sphere(curvature: Vector, turned: Vector, radius: float, start: float) -> Vector:
-    """Find ``μ >= start`` with ``|(A + μI)^-1 b| = radius``: the secular equation."""
-    lengths = curvature + start  # >= 0, the least of them 0 where the matrix is not positive
+def _secular_root(lengths: Vector, turned: Vector, radius: float) -> float:
+    """Find ``μ > 0`` with ``|(A + μI)^-1 b| = radius``, ``A`` diagonal and not negative."""
 
     def gap(shift: float) -> float:
         # 1/|θ(μ)| is nearly linear in μ and increases, so bracketing is safe and fast.
         return 1.0 / float(np.linalg.norm(turned / (lengths + shift))) - 1.0 / radius
 
-    high = float(np.linalg.norm(turned)) / radius
-    low = high
+    low = high = float(np.linalg.norm(turned)) / radius
     while gap(low) > 0 and low > 0:
         low *= 0.25
     while gap(high) < 0:
         high *= 2.0
-    shift = low if low == high else scipy.optimize.brentq(gap, low, high, xtol=1e-300, rtol=1e-14)
-    return np.asarray(turned / (lengths + shift))
+    if low == high:
+        return low
+    return float(scipy.optimize.brentq(gap, low, high, xtol=1e-300, rtol=1e-14))

@@ -15,7 +15,7 @@ from pacprivacy._checks import Vector, check_positive
 from pacprivacy._random import BitSource, uniform_below
 from pacprivacy.dp import noise
 from pacprivacy.dp.accounting import accounting_noise_advantage
-from pacprivacy.dp.certificate import DPRelease, Neighbours, check_neighbours
+from pacprivacy.dp.certificate import REACH, DPRelease, Neighbours, check_neighbours
 from pacprivacy.dp.events import PureEvent, noise_event, publish_event
 from pacprivacy.dp.records import EMPTY_RECORDS, record_array, sum_clipped
 from pacprivacy.errors import BudgetError, DataError
@@ -248,12 +248,7 @@ def private_mean(
     ``n_public`` is the number that the sum is divided by. Under ``replace`` the number of records
     is public and is the default; under ``add_remove`` it must be given, and an estimate will do.
     """
-    check_neighbours(neighbours)
-    if n_public is None and neighbours == "add_remove":
-        raise BudgetError(
-            "n_public must be given where records may be added or removed: their true number is "
-            "not public; got None. Pass a public estimate, or use neighbours='replace'."
-        )
+    noise.check_public_number(n_public, neighbours)
     n = check_positive("n_public", len(rows) if n_public is None else n_public, advice="Use n.")
     return _sum(rows, clip_norm, (epsilon, delta, neighbours), simulate, divisor=n)
 
@@ -277,7 +272,7 @@ def _sum(
     )
     return _release_numbers(
         total[0] if flat else total,
-        (1.0 if promise[2] == "add_remove" else 2.0) * float(clip_norm),
+        REACH[promise[2]] * float(clip_norm),
         (epsilon, delta, promise[2]),
         simulate,
         assumptions=(clipped, EMPTY_RECORDS),

@@ -31,7 +31,7 @@ TWELFTH: Final = Fraction(1, 1 << 33)  # of a step more: s² - 1/12 is the varia
 
 @dataclass(frozen=True, slots=True, kw_only=True, eq=False)
 class Perturbed:
-    """Numbers with noise; they may leave if their sensitivity was as declared."""
+    """Numbers with noise, to be published if their sensitivity was as declared."""
 
     values: Vector
     noise_scale: float
@@ -73,7 +73,7 @@ def dp_noise_distance(n_numbers: int, *, law: Law = "gaussian") -> float:
 
 
 def dp_noise_price(epsilon: float, distance: float) -> float:
-    """Return what a distance in total variation from continuous noise costs in ``δ``."""
+    """Return the cost in ``δ`` of a distance in total variation from continuous noise."""
     return (1.0 + math.exp(min(epsilon, 700.0))) * distance
 
 
@@ -113,6 +113,16 @@ def check_count(name: str, value: Any, *, least: int = 1) -> None:
     if not good:
         raise BudgetError(
             f"{name} must be a whole number of at least {least}; got {as_told(value)}."
+        )
+
+
+def check_public_number(n_public: int | None, neighbours: str) -> None:
+    """Refuse a missing number of records where the true one is secret."""
+    check_neighbours(neighbours)
+    if n_public is None and neighbours == "add_remove":
+        raise BudgetError(
+            "n_public must be given where records may be added or removed: their true number is "
+            "not public; got None. Pass a public estimate, or use neighbours='replace'."
         )
 
 

@@ -324,7 +324,7 @@ class InteractiveAboveThreshold(ProcessBound):
 class ThresholdPlan:
     """How to test "excess risk is at most α" so that a wrong yes has probability at most γ.
 
-    ``threshold`` is of the negative excess risk, ``epsilon`` what the test costs, however many
+    ``threshold`` is of the negative excess risk, ``epsilon`` the cost of the test, however many
     levels are tried, and ``gamma`` the probability of a wrong yes.
     """
 

@@ -2,7 +2,7 @@
 
 That a record is odd is a fact about this record: an error or a warning would tell it without any
 noise. So an entry that is not a finite number, or a label that was not declared, makes its record
-an empty one, which has no influence. What is refused is public: axes, columns, types, and, where
+an empty one, which has no influence. Refusals are public: axes, columns, types, and, where
 records are replaced, how many there are. Sums are exact in whole numbers, whatever the order.
 """
 
@@ -177,7 +177,12 @@ def shrink_rows(rows: Matrix, bound: float, *, order: int = 2) -> Matrix:
     """Return rows within a bound exactly, as float64 numbers are; odd ones are zero."""
     # The computed norm is off by a factor within 1 ± (d + 2) 2^-53; few roundings follow it.
     room = max(1.0 - SLACK, (rows.shape[1] + 16) * 2.0**-52)
-    return np.asarray(finite_records(clip(rows, bound, order=order)) * (1.0 - room))
+    shrunk: Matrix = np.empty(rows.shape)
+    n_rows = max(1, BLOCK_CELLS // rows.shape[1])
+    for start in range(0, len(rows), n_rows):
+        block = slice(start, start + n_rows)
+        shrunk[block] = finite_records(clip(rows[block], bound, order=order)) * (1.0 - room)
+    return shrunk
 
 
 class ExactTotal:

@@ -14,9 +14,9 @@ from sklearn.base import (
 from pacprivacy import design
 from pacprivacy._checks import Array, Matrix, Vector, check_positive
 from pacprivacy._sklearn import read_new
-from pacprivacy.budget import BudgetLike, budget_limits
+from pacprivacy.budget import budget_limits
 from pacprivacy.errors import MechanismError
-from pacprivacy.estimators.private_estimator import DEFAULT_BUDGET, PrivateBase
+from pacprivacy.estimators.private_estimator import PrivateBase
 from pacprivacy.mechanism import (
     Descent,
     LinearSVM,
@@ -30,7 +30,6 @@ from pacprivacy.release import Certificate
 from pacprivacy.sample import Balanced, Coins
 
 POOL_PENALTY: Final = 0.1
-POOL_STEPS: Final = 50
 
 
 def _has_coins(model: PrivateBase) -> bool:
@@ -186,8 +185,6 @@ class PrivateLinearSVC(_LinearClassifier):
     """
 
     C: float = 1.0
-    _: KW_ONLY
-    budget: BudgetLike = DEFAULT_BUDGET
 
     def _mechanism(self, seed: int | None) -> LinearSVM:
         return LinearSVM(C=self.C)
@@ -206,8 +203,8 @@ class PrivateLogisticRegression(_LinearClassifier):
     alpha : float, optional
         Penalty on the weights of the standardised features, ``alpha/2 |w|²`` beside the *mean*
         loss as in ``SGDClassifier``. More of it needs less noise. By default 0 with descent, where
-        the number of steps limits weights, and 0.1 from a pool.
-        Several classes are one against the rest from a pool; descent has the softmax loss.
+        the number of steps limits weights, and 0.1 from a pool. Several classes have the softmax
+        loss.
 
     Examples
     --------
@@ -220,26 +217,17 @@ class PrivateLogisticRegression(_LinearClassifier):
     """
 
     alpha: float | None = None
-    _: KW_ONLY
-    budget: BudgetLike = DEFAULT_BUDGET
 
     def predict_proba(self, X: MatrixLike) -> Matrix:
-        """Return probabilities of the classes; from a pool each one's share of the sum."""
+        """Return probabilities of the classes."""
         scores = self._scores(X)
-        if scores.shape[1] > 1 and self.method_ == "descent":
-            return np.asarray(special.softmax(scores, axis=1))
-        chances: Matrix = special.expit(scores)
-        if chances.shape[1] == 1:
-            return np.column_stack([1.0 - chances, chances])
-        # With heavy noise every class may have probability 0: then none is preferred.
-        total = chances.sum(axis=1, keepdims=True)
-        even = np.full_like(chances, 1.0 / chances.shape[1])
-        shares: Matrix = np.divide(chances, total, out=even, where=total > 0)
-        return shares
+        if scores.shape[1] == 1:
+            scores = np.column_stack([np.zeros(len(scores)), scores])
+        return np.asarray(special.softmax(scores, axis=1))
 
     def _mechanism(self, seed: int | None) -> design.LogisticFit:
         penalty = POOL_PENALTY if self.alpha is None else self.alpha
-        return design.LogisticFit(penalty=penalty, n_steps=POOL_STEPS)
+        return design.LogisticFit(penalty=penalty)
 
     def _descent(self, n_records: int) -> Descent:
         return self._descend("logistic", self.alpha or 0.0)
@@ -265,8 +253,6 @@ class PrivatePoissonRegressor(_LinearRegressor):
     """
 
     alpha: float = 0.0
-    _: KW_ONLY
-    budget: BudgetLike = DEFAULT_BUDGET
 
     def predict(self, X: MatrixLike) -> Vector:
         """Return the expected counts of the released coefficients."""
@@ -304,14 +290,13 @@ class PrivateQuantileRegressor(_LinearRegressor):
 
     quantile: float = 0.5
     _: KW_ONLY
-    budget: BudgetLike = DEFAULT_BUDGET
     alpha: float = 0.0
 
     def _descent(self, n_records: int) -> Descent:
         return self._descend("quantile", self.alpha, self.quantile)
 
 
-@dataclass(eq=False, repr=False)
+@dataclass(eq=False, repr=False, kw_only=True)
 class PrivateLinearRegression(RegressorMixin, PrivateBase):  # type: ignore[misc]
     """Least squares, released with certified noise.
 
@@ -340,8 +325,6 @@ class PrivateLinearRegression(RegressorMixin, PrivateBase):  # type: ignore[misc
     ('influence', True)
     """
 
-    _: KW_ONLY
-    budget: BudgetLike = DEFAULT_BUDGET
     universe_facts: bool = False
 
     @property
@@ -390,8 +373,6 @@ class PrivateRidge(PrivateLinearRegression):
     """
 
     alpha: Literal["conscious", "post-hoc"] | float = "conscious"
-    _: KW_ONLY
-    budget: BudgetLike = DEFAULT_BUDGET
 
     def _mechanism(self, seed: int | None) -> design.OrthogonalRidge:
         if not isinstance(self.alpha, str):
@@ -401,5 +382,5 @@ class PrivateRidge(PrivateLinearRegression):
                 f"alpha must be 'conscious', 'post-hoc' or a number; got {self.alpha!r}. "
                 "Use 'conscious'."
             )
-        aim = budget_limits(self._limit).mi_nats if self.alpha == "conscious" else None
+        aim = budget_limits(self.budget).mi_nats if self.alpha == "conscious" else None
         return self._with_penalty(design.RidgePenalty(mi_nats=aim))

@@ -8,7 +8,7 @@ import os
 import pickle
 import sys
 from collections.abc import Sequence
-from dataclasses import replace
+from dataclasses import KW_ONLY, dataclass, replace
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, Final, Literal, NoReturn, Self
 
@@ -16,12 +16,13 @@ import joblib
 import numpy as np
 import numpy.typing as npt
 import sklearn
-from sklearn.base import BaseEstimator, ClassifierMixin, clone
+from sklearn.base import ClassifierMixin, clone
+from sklearn.utils.validation import check_is_fitted
 
 from pacprivacy import ledger as ledgers
 from pacprivacy._checks import Array
 from pacprivacy._random import BitSource, coerce_seed, fresh_seed, public_generator, secret_source
-from pacprivacy._sklearn import read_new, read_seed
+from pacprivacy._sklearn import Fitted, read_new, read_seed
 from pacprivacy._system import open_regular, single_threaded, write_atomically
 from pacprivacy._values import write_release
 from pacprivacy.budget import BudgetLike, Information, as_budget, budget_limits
@@ -60,10 +61,11 @@ _QUERY: Final = Information(2.0**-20)
 _TOTAL: Final = Information(2.0**-4)
 
 
-class PrivatePredictor(ClassifierMixin, BaseEstimator):  # type: ignore[misc]
+@dataclass(eq=False, repr=False)
+class PrivatePredictor(ClassifierMixin, Fitted):  # type: ignore[misc]
     """Train one classifier per candidate subset; let a secret one of them answer queries.
 
-    The models never leave. Every answer is a release of its own about one and the same secret,
+    The models never leave. Every answer is a separate release about one and the same secret,
     calibrated to the belief that all earlier answers leave. Where the models agree, the answer
     is exact and free.
 
@@ -116,28 +118,16 @@ class PrivatePredictor(ClassifierMixin, BaseEstimator):  # type: ignore[misc]
     (40,)
     """
 
-    def __init__(
-        self,
-        estimator: Any,
-        *,
-        n_subsets: int = 128,
-        query_budget: Information | str = _QUERY,
-        budget: BudgetLike = _TOTAL,
-        output: Output = "one_hot",
-        sample: Pool | PoolStrategy | None = None,
-        n_jobs: int | None = None,
-        random_state: Any = None,
-        simulate: bool = False,
-    ) -> None:
-        self.estimator = estimator
-        self.n_subsets = n_subsets
-        self.query_budget = query_budget
-        self.budget = budget
-        self.output = output
-        self.sample = sample
-        self.n_jobs = n_jobs
-        self.random_state = random_state
-        self.simulate = simulate
+    estimator: Any
+    _: KW_ONLY
+    n_subsets: int = 128
+    query_budget: Information | str = _QUERY
+    budget: BudgetLike = _TOTAL
+    output: Output = "one_hot"
+    sample: Pool | PoolStrategy | None = None
+    n_jobs: int | None = None
+    random_state: Any = None
+    simulate: bool = False
 
     def fit(self, X: MatrixLike, y: MatrixLike, *, units: UnitLabels = None) -> Self:
         """Train a model on every candidate subset, then draw the secret one."""
@@ -176,7 +166,7 @@ class PrivatePredictor(ClassifierMixin, BaseEstimator):  # type: ignore[misc]
 
     def save_certificate(self, folder: str | Path) -> Path:
         """Write ``release.json`` (public, returned) and ``curator.npz`` for ``pac verify``."""
-        self._require_fit()
+        check_is_fitted(self)
         target = Path(folder)
         target.mkdir(parents=True, exist_ok=True)
         self.bundle_.save(target / "curator.npz")  # first: no public file without its proof
@@ -213,7 +203,7 @@ class PrivatePredictor(ClassifierMixin, BaseEstimator):  # type: ignore[misc]
         Claim V-2. There is one secret, which never leaves its promise: it goes on from this file
         and its latest state, in one process at a time, or not at all.
         """
-        self._require_fit()
+        check_is_fitted(self)
         self._responder.check_process()
         target = Path(path)
         if self.simulate or self._saved:
@@ -288,8 +278,8 @@ class PrivatePredictor(ClassifierMixin, BaseEstimator):  # type: ignore[misc]
         return bool(self._models) and not self._responder.is_closed
 
     def left_for(self, principal: str, *, fresh: bool = False) -> tuple[Remaining, Remaining]:
-        """Return what a principal may still spend, and its limits; of a predictor with a ledger."""
-        self._require_fit()
+        """Return the remaining budget and the limits of a principal, with a ledger."""
+        check_is_fitted(self)
         return self._book.left_for(principal, fresh=fresh), self._book.limits_for(principal)
 
     def answer_each(
@@ -297,13 +287,13 @@ class PrivatePredictor(ClassifierMixin, BaseEstimator):  # type: ignore[misc]
     ) -> list[Reply | Exception]:
         """Answer several principals in one pass of the models.
 
-        ``X`` has the questions of all of them, one after the other; ``parts`` says who asks, and
+        ``X`` has the questions of all of them, in sequence; ``parts`` says who asks, and
         how many rows. Returns for each a reply, or the ``BudgetExceededError`` for which nothing
         was drawn or spent.
 
         Guarantee
         ---------
-        Claim V-1. What the replies cost, and the belief after them, is on the disk.
+        Claim V-1. The cost of the replies, and the belief after them, are on the disk.
         """
         table = self._tabulate(X)
         replies: list[Reply | Exception] = []
@@ -356,18 +346,18 @@ class PrivatePredictor(ClassifierMixin, BaseEstimator):  # type: ignore[misc]
         )
 
     def odometer(self) -> Odometer:
-        self._require_fit()
+        check_is_fitted(self)
         return self._responder.odometer()
 
     def close(self) -> None:
         """Forget the secret and the models; the certificate and the odometer stay."""
-        self._require_fit()
+        check_is_fitted(self)
         self._responder.close()
         self._models = ()
 
     def _tabulate(self, X: MatrixLike) -> Array:
         """Ask every model every question: labels (m, q) or probabilities (m, q, c)."""
-        self._require_fit()
+        check_is_fitted(self)
         self._responder.check_process()
         gaps = estimator_takes_gaps(self.estimator)
         checked = read_new(self, X, dtype="numeric", gaps=gaps)
@@ -412,18 +402,10 @@ class PrivatePredictor(ClassifierMixin, BaseEstimator):  # type: ignore[misc]
             )
         return query
 
-    def _require_fit(self) -> None:
-        from sklearn.utils.validation import check_is_fitted
-
-        check_is_fitted(self)
-
     def _forget(self) -> None:
-        for name in ("_models", "_responder", "_book", "classes_", "certificate_", "bundle_"):
-            if hasattr(self, name):
-                delattr(self, name)
-
-    def __sklearn_is_fitted__(self) -> bool:
-        return hasattr(self, "certificate_")
+        super()._forget()
+        for name in vars(self).keys() & {"_models", "_responder", "_book"}:
+            delattr(self, name)
 
     def __sklearn_tags__(self) -> Any:
         tags = super().__sklearn_tags__()
@@ -433,15 +415,11 @@ class PrivatePredictor(ClassifierMixin, BaseEstimator):  # type: ignore[misc]
 
     def __getstate__(self) -> dict[str, Any]:
         if hasattr(self, "_responder"):
-            self._refuse()
+            raise SecretError(
+                "a fitted predictor must stay in its process; got a request to pickle or copy it. "
+                "Distil it into a model that may leave."
+            )
         return dict(super().__getstate__())
-
-    @staticmethod
-    def _refuse() -> NoReturn:
-        raise SecretError(
-            "a fitted predictor must stay in its process; got a request to pickle or copy it. "
-            "Distil it into a model that may leave."
-        )
 
 
 def _responder_of(
@@ -466,7 +444,7 @@ def _versions() -> dict[str, str]:
 
 
 def _to_bytes(predictor: PrivatePredictor) -> bytes:
-    """Return the file of a predictor's models: a line that says what it is, then a pickle."""
+    """Return the file of a predictor's models: a line with its kind, then a pickle."""
     import cloudpickle
 
     names = ("_models", "classes_", "bundle_", "n_features_in_", "feature_names_in_")

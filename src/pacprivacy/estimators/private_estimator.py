@@ -1,4 +1,4 @@
-"""Private estimators: what they share, any scikit-learn estimator as one, and what a search costs.
+"""Private estimators: common base, any scikit-learn estimator as one, cost of a search.
 
 Every fit is a release. A grid search fits a private model for every candidate and fold, and looks
 at all of them: the certificate of the best model alone would hide the others.
@@ -30,7 +30,7 @@ from pacprivacy._checks import Array
 from pacprivacy._random import public_generator
 from pacprivacy._sklearn import Fitted, find_inside, read_new, read_seed, validate
 from pacprivacy.adversary import DEFAULT_GAMMA
-from pacprivacy.budget import AnyBudget, BudgetLike, Membership, Spent, as_budget, budget_limits
+from pacprivacy.budget import BudgetLike, Membership, Spent, budget_limits
 from pacprivacy.dp.estimators import DPBase
 from pacprivacy.errors import CertificateError, DataError, MechanismError
 from pacprivacy.mechanism import (
@@ -91,7 +91,7 @@ def plain_estimator_labels(y: Array) -> Array:
 
 @dataclass(eq=False, repr=False, kw_only=True)
 class PrivateBase(Fitted, ABC):
-    """What private estimators share; parameters and attributes are added to their docstrings.
+    """Common base of private estimators; parameters and attributes are added to their docstrings.
 
     Parameters
     ----------
@@ -134,6 +134,7 @@ class PrivateBase(Fitted, ABC):
         As in scikit-learn.
     """
 
+    budget: BudgetLike = DEFAULT_BUDGET
     sample: Pool | PoolStrategy | Coins | None = None
     n_subsets: int | None = None
     rule: AnyRule | None = None
@@ -179,7 +180,7 @@ class PrivateBase(Fitted, ABC):
         return self
 
     def __getstate__(self) -> dict[str, Any]:
-        """Return what may leave of a fitted estimator, and everything of an unfitted one."""
+        """Return the released part of a fitted estimator, and everything of an unfitted one."""
         state = dict(super().__getstate__())
         if "certificate_" not in state:  # unfitted: it may be on its way to a worker
             return state
@@ -192,7 +193,7 @@ class PrivateBase(Fitted, ABC):
         return state
 
     def _read(self, X: MatrixLike, y: MatrixLike, units: UnitLabels) -> tuple[Any, Any]:
-        """Check the data; return what the mechanism gets, and the pool it needs."""
+        """Check the data; return the input of the mechanism, and its pool."""
         tags = get_tags(self).target_tags
         if not tags.required:
             return self._rows(X, validate(self, least=MINIMUM_ROWS, X=X)), None
@@ -211,9 +212,8 @@ class PrivateBase(Fitted, ABC):
     def _release(
         self, mechanism: Any, data: Any, *, sample: Any, units: UnitLabels, rng: int | None
     ) -> None:
-        """Run :func:`pacprivacy.privatize` with the settings, and adopt what it releases."""
-        parameters = self.get_params(deep=False)
-        options = {field.name: parameters[field.name] for field in fields(PrivateBase)}
+        """Run :func:`pacprivacy.privatize` with the settings, and adopt the release."""
+        options = {field.name: getattr(self, field.name) for field in fields(PrivateBase)}
         drawn = sample if self.sample is None or isinstance(sample, Pool) else self.sample
         options |= {"sample": drawn, "units": units}
         if isinstance(drawn, Coins):
@@ -221,13 +221,13 @@ class PrivateBase(Fitted, ABC):
         del options["random_state"]
         if self.target is not None:
             options["target"] = replace(self.target, metric=self._judge)
-        release = privatize(mechanism, data, self._limit, rng=rng, **options)
+        release = privatize(mechanism, data, rng=rng, **options)
         self.certificate_: Certificate = release.certificate
         self.release_: Release = release
         self._adopt(release.value)
 
     def _with_coins(self, mechanism: Mechanism, data: Any) -> Mechanism | None:
-        """Return what is computed where every unit has a coin; None: it has a pool by default."""
+        """Return the mechanism for coins; None: it has a pool by default."""
         return None
 
     def _takes_coins(self, data: Any, units: UnitLabels) -> bool:
@@ -238,17 +238,13 @@ class PrivateBase(Fitted, ABC):
         if isinstance(self.sample, Coins):
             return True
         by_pool = (self.sample, self.n_subsets, self.rule, self.checkpoint, self.target)
-        limits = budget_limits(self._limit)
+        limits = budget_limits(self.budget)
         alone = limits.mi_nats is None and limits.success_level is not None
         if not alone or any(setting is not None for setting in (*by_pool, self.levels)):
             return False
         n_rows = len(data[0] if isinstance(data, tuple) else data)
         n_units = n_rows if units is None else len(np.unique(np.asarray(units)))
         return n_units >= FEWEST_UNITS
-
-    @property
-    def _limit(self) -> AnyBudget:
-        return as_budget(self.get_params(deep=False)["budget"])
 
     def _judge(self, value: Value, *on: Any) -> Any:
         """Return the figure of merit that a released value would give this estimator."""
@@ -269,11 +265,11 @@ class PrivateBase(Fitted, ABC):
 
     @abstractmethod
     def _mechanism(self, seed: int | None) -> Mechanism:
-        """Return what is computed, with this estimator's parameters."""
+        """Return the mechanism with this estimator's parameters."""
 
 
 def _warn_of_search(kind: str) -> None:
-    """Say what a search costs, if it is one that fits."""
+    """State the cost of a search, if it is one that fits."""
     frame = inspect.currentframe()
     while frame is not None:
         caller = frame.f_locals.get("self")
@@ -351,7 +347,7 @@ class PrivateEstimator(PrivateBase):
 
     Notes
     -----
-    Every ``fit`` is a release with a secret subset of its own, and information adds up: see
+    Every ``fit`` is a release with a new secret subset, and information adds up: see
     :func:`~pacprivacy.estimators.search_cost` for a grid search. A search *inside* the estimator,
     as in ``RidgeCV`` or ``LogisticRegressionCV``, is part of one release.
 
@@ -374,7 +370,6 @@ class PrivateEstimator(PrivateBase):
 
     estimator: Any
     _: KW_ONLY
-    budget: BudgetLike = DEFAULT_BUDGET
     released: Sequence[str] | None = None
 
     predict = _delegated("predict", "predictions")
@@ -512,7 +507,7 @@ def _read_names(released: Sequence[str] | None) -> tuple[str, ...] | None:
 def search_cost(search: Any, *, delta: float | None = None) -> Spent:
     """Add up what a fitted search over private estimators may have released.
 
-    Every fit counts at what its budget allows, also one that raised: whoever raised may have seen
+    Every fit counts at its whole budget, also one that raised: whoever raised may have seen
     what was released. Where a budget limits only membership, its information counts at
     ``ln(n_subsets)``. ``delta`` is that of the total, for differential privacy; the sum over all
     fits by default.
@@ -567,7 +562,7 @@ def _cost_of_fit(search: Any, params: Any) -> Spent:
 
 
 def _allowed(model: PrivateBase | DPBase) -> Spent:
-    """Return what the budget of one private estimator allows one fit."""
+    """Return the budget of one fit of a private estimator."""
     if isinstance(model, DPBase):
         return Spent(n_releases=1, epsilon=float(model.epsilon), delta=float(model.delta))
     rule = as_rule(model.rule)
@@ -576,7 +571,7 @@ def _allowed(model: PrivateBase | DPBase) -> Spent:
             f"search must use a rule for a finite pool to be counted by its budget; got "
             f"{rule.name!r}. Use rule='risk' or 'waterfill'."
         )
-    limits = budget_limits(model.get_params(deep=False)["budget"])
+    limits = budget_limits(model.budget)
     n_subsets = model.n_subsets or getattr(model.sample, "n_subsets", None) or SUBSETS_BATCHED
     nats = math.log(n_subsets)  # nobody learns more than the secret itself
     nats = nats if limits.mi_nats is None else min(nats, limits.mi_nats)

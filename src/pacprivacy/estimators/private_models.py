@@ -1,7 +1,7 @@
 """Forests, clusters and components as private estimators, with scikit-learn's parameter names."""
 
 from dataclasses import KW_ONLY, dataclass
-from typing import Any, Literal
+from typing import Any
 
 import numpy as np
 from sklearn.base import (
@@ -14,9 +14,8 @@ from sklearn.metrics.pairwise import euclidean_distances
 
 from pacprivacy._checks import Array, Integers, Matrix
 from pacprivacy._sklearn import read_new
-from pacprivacy.budget import BudgetLike
 from pacprivacy.estimators.predictor import project_to_simplex
-from pacprivacy.estimators.private_estimator import DEFAULT_BUDGET, PrivateBase
+from pacprivacy.estimators.private_estimator import PrivateBase
 from pacprivacy.mechanism import (
     PCA,
     Forest,
@@ -37,8 +36,6 @@ class PrivateForestClassifier(ClassifierMixin, PrivateBase):  # type: ignore[mis
 
     Parameters
     ----------
-    feature_seed : int
-        Public seed of the order in which trees test the features; named in the certificate.
     n_estimators, max_depth, ranges, universe_facts
         As in :class:`pacprivacy.mechanism.Forest`, which has more settings.
 
@@ -63,11 +60,9 @@ class PrivateForestClassifier(ClassifierMixin, PrivateBase):  # type: ignore[mis
 
     n_estimators: int = 3
     _: KW_ONLY
-    budget: BudgetLike = DEFAULT_BUDGET
     max_depth: int = 3
     ranges: Any = None
     universe_facts: bool = False
-    feature_seed: int = 0
 
     def predict_proba(self, X: MatrixLike) -> Matrix:
         """Return the mean leaf scores, moved to the nearest probabilities."""
@@ -88,7 +83,6 @@ class PrivateForestClassifier(ClassifierMixin, PrivateBase):  # type: ignore[mis
             max_depth=self.max_depth,
             ranges=self.ranges,
             universe_facts=self.universe_facts,
-            seed=self.feature_seed,
         )
 
 
@@ -124,8 +118,6 @@ class PrivateKMeans(ClusterMixin, _Transformer):  # type: ignore[misc]
     """
 
     n_clusters: int = 8
-    _: KW_ONLY
-    budget: BudgetLike = DEFAULT_BUDGET
 
     def fit_predict(
         self, X: MatrixLike, y: MatrixLike = None, *, units: UnitLabels = None
@@ -166,13 +158,13 @@ class PrivatePCA(_Transformer):
     """The leading principal components and the mean, released with certified noise.
 
     From 200 units on every unit has a coin, and components follow from noisy second moments, unless
-    there are more than 30 columns, ``center`` is "universe", a setting of a pool is given, or the
-    budget limits more than membership.
+    there are more than 30 columns, a setting of a pool is given, or the budget limits more than
+    membership.
 
     Parameters
     ----------
-    n_components, center
-        As in :class:`pacprivacy.mechanism.PCA`.
+    n_components : int
+        Number of components.
 
     Attributes
     ----------
@@ -193,9 +185,6 @@ class PrivatePCA(_Transformer):
     """
 
     n_components: int = 2
-    _: KW_ONLY
-    budget: BudgetLike = DEFAULT_BUDGET
-    center: Literal["subset", "universe"] = "subset"
 
     def transform(self, X: MatrixLike) -> Matrix:
         """Return coordinates in the released span."""
@@ -212,14 +201,14 @@ class PrivatePCA(_Transformer):
         return len(self.components_)
 
     def _mechanism(self, seed: int | None) -> PCA:
-        return PCA(n_components=self.n_components, center=self.center)
+        return PCA(n_components=self.n_components)
 
     def _with_coins(self, mechanism: Mechanism, data: Any) -> PrincipalComponents:
         return PrincipalComponents(n_components=self.n_components)
 
     def _takes_coins(self, data: Any, units: UnitLabels) -> bool:
-        summed = self.center == "subset" and data.shape[1] <= MOST_COLUMNS
-        return isinstance(self.sample, Coins) or (summed and super()._takes_coins(data, units))
+        few = data.shape[1] <= MOST_COLUMNS
+        return isinstance(self.sample, Coins) or (few and super()._takes_coins(data, units))
 
     def _attributes(self, value: Value) -> dict[str, Any]:
         return super()._attributes(value) | {"n_components_": len(value["components"])}

@@ -203,7 +203,7 @@ class DescentFeatures:
 
 
 class StepProblem(ABC):
-    """Rows of a mechanism that takes steps along sums: what each row adds, given the weights."""
+    """Rows of a mechanism that takes steps along sums, and their contributions."""
 
     __slots__ = ()
 
@@ -239,20 +239,32 @@ class StepProblem(ABC):
         return int(self.arrays[0].shape[0])
 
 
+@dataclass(slots=True, kw_only=True, eq=False)
 class StepPath(ABC):
     """Weights on their way: moved by sums that were released, and by nothing else."""
 
-    __slots__ = ()
+    settings: StepMechanism
     weights: Matrix
+    total: Matrix | float = 0.0
+    n_moves: int = 0
+    n_averaged: int = 0
 
-    @abstractmethod
     def move(self, mean: Matrix, noise_std: float) -> None:
         """Take a step, given the sum over all rows divided by their number, and its noise."""
+        self.weights = self.following(mean, noise_std)
+        self.n_moves += 1
+        if self.n_moves > self.settings.n_steps * (1.0 - self.settings.average):
+            self.total = self.total + self.weights
+            self.n_averaged += 1
+
+    @abstractmethod
+    def following(self, mean: Matrix, noise_std: float) -> Matrix:
+        """Return the weights after a step."""
 
     @property
-    @abstractmethod
     def result(self) -> Matrix:
-        """The released value after the last step."""
+        """The released value after the last step: the mean over the last weights."""
+        return np.asarray(self.total / self.n_averaged) if self.n_averaged else self.weights
 
 
 class StepMechanism(Mechanism):
@@ -341,33 +353,19 @@ class LinearProblem(StepProblem):
 
 @dataclass(slots=True, kw_only=True, eq=False)
 class DescentPath(StepPath):
-    """Weights that follow gradients of the mean loss, averaged over the last steps."""
+    """Weights that follow gradients of the mean loss."""
 
-    settings: StepMechanism
     rate: float
-    weights: Matrix
     centred: bool = False
     velocity: Matrix | float = 0.0
-    total: Matrix | float = 0.0
-    n_moves: int = 0
-    n_averaged: int = 0
 
-    def move(self, mean: Matrix, noise_std: float) -> None:
-        settings = self.settings
+    def following(self, mean: Matrix, noise_std: float) -> Matrix:
         if self.centred:  # what is left of it in all scores alike is noise
             mean = mean - mean.mean(axis=1, keepdims=True)
-        pull = settings.penalty * self.weights
+        pull = self.settings.penalty * self.weights
         pull[-1] = 0.0
-        self.velocity = settings.momentum * self.velocity + mean + pull
-        self.weights = self.weights - self.rate * self.velocity
-        self.n_moves += 1
-        if self.n_moves > settings.n_steps * (1.0 - settings.average):
-            self.total = self.total + self.weights
-            self.n_averaged += 1
-
-    @property
-    def result(self) -> Matrix:
-        return np.asarray(self.total / self.n_averaged) if self.n_averaged else self.weights
+        self.velocity = self.settings.momentum * self.velocity + mean + pull
+        return np.asarray(self.weights - self.rate * self.velocity)
 
 
 @dataclass(frozen=True, kw_only=True, eq=False)
@@ -408,7 +406,7 @@ class Descent(GradientSteps):
         Number of steps.
     rate : float or "auto", public
         Length of a step, 1 being the inverse of the loss's curvature; with coins "auto" rehearses
-        several on all records, with noise of its own, and takes the one with the least mean loss.
+        several on all records, with separate noise, and takes the one with the least mean loss.
     radius : float or "auto", public
         Norm of a unit's gradient, in deviations of features, that spends its budget evenly over
         the steps; a larger one is shortened, unless the unit paid less before. "auto" rehearses

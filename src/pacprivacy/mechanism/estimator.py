@@ -486,17 +486,9 @@ class LinearSVM(Mechanism):
 
     def predict(self, value: Mapping[str, Any], X: MatrixLike) -> Array:
         """Return the class of every row by the *released* hyperplanes; this costs no privacy."""
-        scores = self.decide(value, X)
-        chosen = scores.argmax(axis=1) if scores.ndim == 2 else (scores > 0).astype(np.int64)
-        classes = (
-            value["classes"] if "classes" in value else fixed_mechanism(self.classes, "classes")
-        )
-        named: Array = np.asarray(classes)[chosen]
-        return named
-
-    def decide(self, value: Mapping[str, Any], X: MatrixLike) -> Matrix:
-        """Return the score of every row for every class, or one score if there are two."""
         rows = read_data_columns((X,), self.name)
-        coef = np.asarray(value["coef"], dtype=np.float64)
-        scores: Matrix = rows @ coef.T + np.asarray(value["intercept"], dtype=np.float64)
-        return scores[:, 0] if len(coef) == 1 else scores
+        scores = rows @ np.asarray(value["coef"]).T + np.asarray(value["intercept"])
+        chosen = scores.argmax(axis=1) if scores.shape[1] > 1 else (scores[:, 0] > 0).astype(int)
+        classes = value.get("classes", self.classes)
+        named: Array = np.asarray(fixed_mechanism(classes, "classes"))[chosen]
+        return named

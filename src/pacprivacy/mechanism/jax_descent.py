@@ -28,7 +28,7 @@ RADII: Final = (0.25, 1.0, 4.0)
 
 @dataclass(frozen=True, slots=True, kw_only=True, eq=False)
 class JaxProblem(StepProblem):
-    """Records, and functions of weights and records; what a row adds is its gradient."""
+    """Records, and functions of weights and records; a row's contribution is its gradient."""
 
     columns: tuple[Array, ...] = field(repr=False)
     n_weights: int

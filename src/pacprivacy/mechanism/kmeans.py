@@ -355,36 +355,23 @@ def count_weight(n_columns: int) -> float:
 
 @dataclass(slots=True, kw_only=True, eq=False)
 class LloydPath(StepPath):
-    """Centres that move to noisy means, averaged over the last half of the steps."""
+    """Centres that move to noisy means."""
 
-    weights: Matrix
-    total: Matrix
-    n_steps: int
     reach: Matrix
-    n_moves: int = 0
-    n_averaged: int = 0
 
-    def move(self, mean: Matrix, noise_std: float) -> None:
+    def following(self, mean: Matrix, noise_std: float) -> Matrix:
         least = max(CLEAR_SD * noise_std, 1e-12)
         counted = mean[-1] > least
         shares = np.where(counted, mean[-1], 1.0) / count_weight(len(mean) - 1)
         moved = self.weights[:-1] + np.where(counted, mean[:-1] / shares, 0.0)
-        self.weights = np.vstack([np.clip(moved, -self.reach, self.reach), self.weights[-1:]])
-        self.n_moves += 1
-        if self.n_moves > self.n_steps / 2:
-            self.total = self.total + self.weights
-            self.n_averaged += 1
-
-    @property
-    def result(self) -> Matrix:
-        return self.total / max(1, self.n_averaged)
+        return np.vstack([np.clip(moved, -self.reach, self.reach), self.weights[-1:]])
 
 
 @dataclass(frozen=True, kw_only=True, eq=False)
 class Lloyd(StepMechanism):
     """Cluster centres by Lloyd's steps from a public random start.
 
-    With coins every step is a noisy sum, and each unit pays for what it adds. Several starts are
+    With coins every step is a noisy sum; each unit pays for its contribution. Several starts are
     rehearsed on all records, and the best is taken.
 
     Parameters
@@ -495,7 +482,7 @@ class Lloyd(StepMechanism):
             generator = public_generator(int(trial), "lloyd-start")
             spread = fixed_mechanism(self.spread, "spread")
             weights[:-1] = spread @ generator.normal(size=(shape[0] - 1, shape[1]))
-        return LloydPath(weights=weights, total=np.zeros(shape), n_steps=self.n_steps, reach=reach)
+        return LloydPath(settings=self, weights=weights, reach=reach)
 
     def finish(self, value: Any) -> Any:
         features = fixed_mechanism(self.features, "features")

@@ -117,7 +117,7 @@ def flatten(value: Value) -> tuple[Vector, Structure]:
     """Split a value into the numbers that are measured and the structure around them.
 
     Integers and booleans become floats: a noisy count is not an integer. Strings, bytes and None
-    are static. What cannot be measured is refused, with its place.
+    are static. Values that cannot be measured are refused, with their place.
     """
     pieces: list[Vector] = []
     root = build_node(value, pieces, "value")

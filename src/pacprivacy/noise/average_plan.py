@@ -56,7 +56,7 @@ MOST_PILOT_NUMBERS: Final = 1 << 24
 PILOT_UNITS: Final = 1000  # those that show most, on which the size of the noise is guessed
 MOST_DRAWS: Final = 2500
 DRAWS_AT_ONCE: Final = 512  # between two looks at how far bets are
-MOST_DRAWS_TIMES: Final = 260.0  # over the advantage: what a tenth less than that takes to prove
+MOST_DRAWS_TIMES: Final = 260.0  # over the advantage: enough if a tenth less is shown
 SCALES: Final = ((1.25, 1.1, 1.05, 1.02), (6.0, 2.5, 1.6))  # times the noise of the pilot
 LEAST_DRAWN_SCALE: Final = 1.1  # smaller ones would take many draws: by closed forms alone
 _EXACT: Final = 2.0**52
@@ -205,8 +205,8 @@ def plan_average(
 
     Guarantee
     ---------
-    Claim C-11. ``risk`` is computed from the noise that is used. Its advantage, with what the
-    sampled noise adds, is at most ``2 success - 1``, and a unit moves the release by more than
+    Claim C-11. ``risk`` is computed from the noise that is used. Its advantage, with the slack of
+    the sampled noise, is at most ``2 success - 1``, and a unit moves the release by more than
     three deviations with at most a quarter of that probability. A plan does not depend on
     the coins.
     """
@@ -417,8 +417,8 @@ def _calibrate_least_squares(value: LeastSquaresValue, target: AverageTarget) ->
 def _clip_fit(value: LeastSquaresValue, target: AverageTarget) -> tuple[LeastSquaresValue, float]:
     """Return the fit in which units count less, of the radius with the least predicted error.
 
-    Fits are made anew for every radius: a unit that counts less leaves others more to say, so what
-    clipping changes is more than the sum of what is cut off. A change is compared with the fit of
+    Fits are made anew for every radius: where one unit counts less, others count more, so clipping
+    changes more than the sum of the parts that are cut off. A change is compared with the fit of
     the largest radius, in whose coordinates no single unit has much to say, and counts as if it
     went the same way as the sampling error: it is a bias, and the same in every release.
     """
@@ -452,7 +452,7 @@ def _clipped_at(
 ) -> LeastSquaresValue:
     """Return the fit with units of large ``typical`` influence downweighted.
 
-    Once more with what is then too large, since that depends on what all others count.
+    A second round clips the units that are then too large: influence depends on all weights.
     """
     fit, weights = value, np.ones(value.n_units)
     for _ in range(CLIP_ROUNDS):

@@ -3,7 +3,7 @@
 Weights are functions of released sums alone. Each unit pays for its own gradient, used or left out;
 its remaining budget is spread over the steps to come, and a gradient that costs more is shortened.
 All steps have the same noise: gradients of one norm, the radius, spend the budget under it. Radius
-and rate are chosen before a coin is drawn, by rehearsals on all records with noise of their own.
+and rate are chosen before a coin is drawn, by rehearsals on all records with separate noise.
 
 With several batches, units are assigned by a public order; a step sums over one batch, and units
 pay only in the steps of their own batch.
@@ -196,7 +196,7 @@ class DescentPlan:
     ``batches``, curator-only, take turns; ``rate`` is the length of a step and ``noise`` that of
     every step. ``parameter`` is the influence that a unit may have in all steps together,
     ``allowed``, curator-only, the limit of every unit's clock. ``rehearsed`` is the end of a
-    rehearsal, with noise of its own.
+    rehearsal, with separate noise.
     """
 
     settings: StepMechanism
@@ -455,8 +455,8 @@ def simulate_descent_errors(plan: DescentPlan, *, seed: int) -> DescentErrors | 
 
     A path that is off by ``d`` has a gradient that is off by ``Hd``, ``H`` being the second
     derivatives of the rows whose gradient is not shortened: the others stay as long as they are.
-    The error by noise is a new one at every step; that by coins is what a sample of the units adds
-    at the end, the same at every step. A function of all records, the plan and public randomness.
+    The error by noise is new at every step; that by coins is the error of a sample of the units at
+    the end, the same at every step. A function of all records, the plan and public randomness.
     """
     walk = _walk(plan)
     if walk is None:

@@ -1,6 +1,6 @@
 """The least Gaussian noise that hides the contribution of any one unit to sums.
 
-Noise has a covariance of its own in every cell. In coordinates in which the error counts alike
+Noise has a separate covariance in every cell. In coordinates in which the error counts alike
 (``W = I``), ``A = Σ w_i y_i y_i'`` with weights that sum to 1 bounds every feasible covariance from
 below, ``(tr A^{1/2})² <= μ² tr Σ``, and ``Σ`` in proportion to ``A^{1/2}`` comes near it: the
 multiplicative update ``w_i <- w_i g_i²`` raises the bound until the two meet (Yu 2010; Nikolov and

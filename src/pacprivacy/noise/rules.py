@@ -65,7 +65,7 @@ Terms: TypeAlias = tuple[float | None, Vector | None, Vector | None]
 class Rule(ABC):
     """How noise is calibrated.
 
-    ``family`` is the public name, ``kind`` what a certificate of its plans can promise,
+    ``family`` is the public name, ``kind`` the promise of its plans' certificates,
     ``n_reserve`` the subsets drawn beside the pool for a fresh secret (0 for one from the pool),
     ``is_simulated`` whether its plans are proved on simulated draws.
     """
@@ -374,7 +374,7 @@ class SearchingRule(PoolRule):
             shapes = _promising_shapes(problem, weighting, "propose")
         if len(shapes) < problem.claims:
             return closed
-        # Noise that meets two limits is at least the larger of what each asks for.
+        # Noise that meets two limits is at least the larger of their noises.
         most = max(shapes, key=lambda shape: shape.total_variance)
         return min(most.plan(problem.spread, rule=self.name), closed, key=_total_variance)
 

@@ -357,7 +357,7 @@ def _ranking(tilts: ViewTilts) -> int:
 class RiskShapeProbe:
     """How far the success on the units closest to their caps is above them, at any scale."""
 
-    width = 1.0  # of what is averaged, in units of what it may be
+    width = 1.0  # of the averaged figures, relative to their limits
 
     def __init__(self, probe: ShapeProbe, tilts: ViewTilts, caps: Vector) -> None:
         self._probe, self._tilts, self._caps = probe, tilts, caps

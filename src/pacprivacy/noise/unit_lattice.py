@@ -1,7 +1,7 @@
 """Sums over units in whole numbers: each unit is rounded by itself, and noise is an integer.
 
-Rounding a total would move it by up to half a step in every direction, more than a small unit
-itself does. Here the contribution of a unit is a vector of integers, and the unit pays for that.
+Rounding a total would move it by up to half a step in every direction, more than the contribution
+of a small unit. Here a unit's contribution is a vector of integers, and the unit pays for that.
 """
 
 from __future__ import annotations

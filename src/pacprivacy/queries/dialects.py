@@ -106,7 +106,7 @@ class OrderedSum(sql.Node):
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Dialect:
-    """What an engine means as DuckDB does, and how it is written there.
+    """Expressions with the same meaning in DuckDB and in another engine, and their text there.
 
     ``casts`` and ``column_types`` are types, DuckDB's and the engine's, as the engine and DuckDB
     call them. With ``spreads_rows`` the rows of a unit come in any order.

@@ -47,7 +47,7 @@ _BROKEN: weakref.WeakSet[Any] = weakref.WeakSet()  # connections whose engine ha
 
 
 def run_quietly(connection: Any, query: str, *, fetch: Fetch = "fetchall") -> Any:
-    """Run a query over private rows; its errors say what went wrong, and show no value."""
+    """Run a query over private rows; its errors name the problem, and show no value."""
     with engine_unquoted(connection):
         if fetch == "to_arrow_table":
             return connection.sql(query).to_arrow_table()
@@ -365,7 +365,7 @@ class Engines:
         return f"{WHOLE}.{quote(f'{RESERVED}{name}')}" if through else UNITS
 
     def contents(self, name: str) -> list[Row]:
-        """Return what tells the rows of a table from others, whatever their order."""
+        """Return a digest of the rows of a table that ignores their order."""
         text = "md5_number(CAST(t AS VARCHAR))"
         return self.rows(
             f"SELECT count(*), bit_xor({text}), sum(({text} % 4294967291)::HUGEINT) "
@@ -384,10 +384,10 @@ class Engines:
         """Refuse candidates where their rows cannot be cut out."""
 
     def interrupt(self, thread: int) -> None:
-        """Stop what runs elsewhere than in this process for a thread."""
+        """Stop the statements of a thread that run outside this process."""
 
     def close(self) -> None:
-        """End what is open elsewhere than in this process."""
+        """End connections outside this process."""
 
     def load(self, query: Select) -> None:
         """Bring the columns that a query reads into the engine that is asked."""
@@ -440,7 +440,7 @@ def plain_type(kind: str) -> str:
 
 
 def type_family(kind: str) -> str:
-    """Return what a type is called when its size does not matter."""
+    """Return the name of a type without its size."""
     name = re.sub(r"\(.*\)", "", plain_type(kind))
     return "whole numbers" if name in INTEGERS else name
 

@@ -42,7 +42,7 @@ class _Cte:
 
 @dataclass(frozen=True, slots=True)
 class _Alias:
-    """What the name of an output stands for, and how many parts that has."""
+    """Meaning of the name of an output, and how many parts that has."""
 
     value: sql.Node
     n_nodes: int
@@ -53,7 +53,7 @@ _Aliases = Mapping[str, _Alias]
 
 @dataclass(slots=True)
 class _Scope:
-    """What a query can name: its sources, its CTEs, and those of the queries around it."""
+    """Names in reach of a query: its sources, its CTEs, and those of the queries around it."""
 
     parent: _Scope | None
     ctes: Mapping[str, _Cte]
@@ -87,7 +87,7 @@ class _Scope:
 
 
 def resolve_query(text: str, schema: Tables) -> tuple[sql.Select, _Outputs]:
-    """Read a SELECT and write out its names; return what its outputs are called, too.
+    """Read a SELECT and write out its names; return the names of its outputs, too.
 
     Guarantee
     ---------
@@ -227,7 +227,7 @@ class _Resolver:
         return query, labels
 
     def _check_picks(self, query: sql.Query, *, outer: bool) -> None:
-        """Refuse what picks rows by the order in which they happen to be stored."""
+        """Refuse a choice of rows by the order of storage."""
         for word, part in (("LIMIT", query.limit), ("OFFSET", query.offset)):
             if part is not None and not outer and not query.order:
                 reason = "rows must not be picked by where they are stored"

@@ -1,4 +1,4 @@
-"""A query taken apart: its group keys, and its cells.
+"""Parts of a query: its group keys, and its cells.
 
 The *core* of a query gives the cells of one candidate: group keys, and numbers that are made of
 aggregates. What only arranges released cells (HAVING, ORDER BY, LIMIT, expressions of keys) is done
@@ -123,7 +123,7 @@ def with_share(value: sql.Node, share: sql.Node) -> sql.Node:
 
 
 def parse_query(text: str, tables: Tables) -> CellQuery:
-    """Take a query apart; refuse what cannot be answered with noise, and say why.
+    """Split a query into keys and cells; refuse a query that cannot have noise, with the reason.
 
     Guarantee
     ---------

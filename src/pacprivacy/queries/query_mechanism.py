@@ -46,7 +46,7 @@ TWO_UNITS: Final = "rows of the join belong to two units"
 
 @dataclass(frozen=True, slots=True, kw_only=True, eq=False)
 class QueryMechanism(Mechanism):
-    """The cells of a query (taken apart) on one candidate of ``tables``, in the order of the keys.
+    """Computes the cells of a query on one candidate of ``tables``, in the order of the keys.
 
     ``keys``, ``at_least`` and ``fill`` are those of :func:`pacprivacy.sql`; ``cells``, the group
     keys of every cell, are fixed by :meth:`prepare`.
@@ -126,7 +126,7 @@ class QueryMechanism(Mechanism):
         return np.asarray(self._checked(table[None])[0])
 
     def _checked(self, values: Matrix) -> Matrix:
-        """Refuse cells without a value, or put in what was declared for them."""
+        """Refuse cells without a value, or put in the declared value."""
         bad = ~np.isfinite(values)
         if not bad.any():
             return values
@@ -343,7 +343,7 @@ def _cast(value: Value, kind: str, tables: Tables) -> Any:
 
 @contextmanager
 def refuse_deep_nesting() -> Iterator[None]:
-    """Refuse what is nested deeper than Python's stack."""
+    """Refuse a query nested deeper than Python's stack."""
     try:
         yield
     except RecursionError:

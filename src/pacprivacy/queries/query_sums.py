@@ -1,4 +1,4 @@
-"""A query as a function of sums over units: what every unit adds, and what is made of the sums.
+"""A query as a function of sums over units: each unit's contribution, and the cells.
 
 The engine joins, filters and groups by cell and unit, once; noise goes to the sums, and the numbers
 of the query are computed from noisy sums afterwards. So joins, filters and groups may be anything,
@@ -81,13 +81,13 @@ class QuerySums(QueryMechanism, SumStatistic):
         return None if sums is not None else f"the query is no function of sums over units ({why})"
 
     def check_words(self) -> None:
-        """Refuse what is no function of sums by its words; no row is read."""
+        """Refuse queries whose words are no function of sums; no row is read."""
         sums = sums_plan(self.query, self.tables, edges=self.edges, rows=False)
         if isinstance(sums, str):
             raise _no_sums(sums)
 
     def prepare(self, data: Data) -> Self:
-        """Find the cells, which are declared or facts of all records; refuse what is no sum."""
+        """Find the cells, which are declared or facts of all records; refuse other queries."""
         if self.plan:
             return self
         sums, why = self._sums()
@@ -105,7 +105,7 @@ class QuerySums(QueryMechanism, SumStatistic):
         return replace(self, cells=cells, sums=sums, plan=PLAN, published=facts)
 
     def _without_queries(self, cell: sql.Node) -> sql.Node:
-        """Write what a cell reads of public tables as numbers."""
+        """Write the values of public tables in a cell as numbers."""
         values: dict[sql.Node, sql.Node] = {}
         for part in sql.walk(cell, into_queries=False):
             if isinstance(part, sql.Nested):
@@ -230,7 +230,7 @@ class QuerySums(QueryMechanism, SumStatistic):
         return np.ascontiguousarray(slopes.transpose(1, 2, 0))
 
     def output_slopes(self, contributions: UnitSums) -> npt.NDArray[np.float64]:
-        """Return the derivatives at the sums of all units, over what one unit typically changes.
+        """Return the derivatives at the sums of all units, over the typical influence of one unit.
 
         So a table of counts, prices and shares has noise that is alike beside what units change in
         each number.

@@ -140,7 +140,7 @@ class Postgres(_Server):
         return tables
 
     def digest(self, relation: str) -> list[Row]:
-        """Return what tells the rows of a relation from others, whatever their order."""
+        """Return a digest of the rows of a relation that ignores their order."""
         number = "('x' || substr(md5(CAST(t AS TEXT)), 1, 15))::bit(60)::bigint"
         query = f"SELECT count(*), bit_xor(h), sum(h) FROM (SELECT {number} AS h FROM "
         return self.rows(f"{query}{relation} t) q")

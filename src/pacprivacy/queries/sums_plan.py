@@ -1,4 +1,4 @@
-"""A query as sums over units: what every unit adds, and how cells are made of the sums.
+"""A query as sums over units: each unit's contribution, and how cells are made of the sums.
 
 Where all numbers of a core are functions of sums over rows that belong to one unit each,
 :func:`sums_plan` says which sums, or else why not. Joined rows and their units come from the same

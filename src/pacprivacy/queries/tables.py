@@ -207,7 +207,7 @@ class Tables(KeyedRecords):
         return other is None and sql.folded(key) == sql.folded(column) and key != ""
 
     def find_table(self, name: str) -> str | None:
-        """Return a table's name as it was given, whatever its case; None if there is none."""
+        """Return a table's declared name, in any case; None if there is none."""
         return next((known for known in self.names if sql.folded(known) == sql.folded(name)), None)
 
     def table_columns(self, table: str) -> Mapping[str, str]:
@@ -338,7 +338,7 @@ class Tables(KeyedRecords):
         return True
 
     def query_stop(self) -> Callable[[], None]:
-        """Return what another thread calls to stop a query of this one."""
+        """Return a function by which another thread stops a query of this one."""
         here, thread = self._here(), threading.get_ident()
 
         def stop() -> None:

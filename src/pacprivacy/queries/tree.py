@@ -288,7 +288,7 @@ class Cte(Node):
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Ordered(Node):
-    """What every query may have: WITH before it, ORDER BY, LIMIT and OFFSET behind it."""
+    """Optional parts of every query: WITH before it, ORDER BY, LIMIT and OFFSET behind it."""
 
     order: tuple[Order, ...] = ()
     limit: Node | None = None

@@ -166,7 +166,7 @@ class CuratorStatements:
         published: Sequence[str] = (),
         notes: Sequence[str] = (),
     ) -> Self:
-        """Return what a mechanism says of itself, and what is added to it."""
+        """Return the description of a mechanism, with additions."""
         return cls(
             rule=rule,
             mechanism=outputs.mechanism_name,
@@ -182,9 +182,9 @@ class CuratorStatements:
 class BundleSession:
     """Where a release stands in its session; public but for the arrays and the observation.
 
-    ``share`` is what this release may spend. Where membership is limited, ``balances`` are those
+    ``share`` is the budget of this release. Where membership is limited, ``balances`` are those
     before the release, ``allowed`` the most that each unit may pay, ``part`` how much of the
-    reserve is taken. With ``fresh``, every release has a secret of its own. ``observation`` are the
+    reserve is taken. With ``fresh``, every release has a separate secret. ``observation`` are the
     released integers.
     """
 
@@ -211,7 +211,7 @@ class _IidRule(msgspec.Struct):
 
 
 class _Record(msgspec.Struct, kw_only=True):
-    """What a file says besides its arrays; seeds are text there, for readers of short integers."""
+    """Fields of a file besides its arrays; seeds are text there, for readers of short integers."""
 
     pool: Record
     seed: int
@@ -417,7 +417,7 @@ def _is_sound(part: BundleSession, n_units: int, shape: tuple[int, int]) -> bool
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Context:
-    """What a certificate says besides the plan."""
+    """Fields of a certificate besides the plan."""
 
     outputs: Outputs
     pool: Pool

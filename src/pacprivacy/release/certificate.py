@@ -53,7 +53,7 @@ Fact: TypeAlias = str | bool | int | Finite | None
 
 
 class SessionFacts(TypedDict, total=False):
-    """What the certificate of a release says about its session, where it says anything."""
+    """Statements of a certificate about the session, if any."""
 
     release_number: Positive
     secrets: Text
@@ -157,7 +157,7 @@ class CertificateNoise:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Certificate(ABC):
-    """What every attacker is held to; every field is public.
+    """Bounds on every attacker; every field is public.
 
     ``sampling`` is the kind of secret. ``membership_bound`` is *balanced* success, for a unit that
     was used or left out with equal odds.
@@ -233,7 +233,7 @@ class Certificate(ABC):
 
     @abstractmethod
     def rows(self) -> Rows:
-        """Return names and texts of what was proved, for the terminal."""
+        """Return names and texts of the proved bounds, for the terminal."""
 
     # --- what they share ------------------------------------------------------------------------
 

@@ -62,7 +62,7 @@ Shape: TypeAlias = tuple[type[np.generic], tuple[int, ...]]
 
 
 def unproved(reason: str) -> CertificateError:
-    """Return the error of a bundle that does not show what a certificate says."""
+    """Return the error of a bundle that contradicts its certificate."""
     return CertificateError(
         f"bundle must prove the budget; {reason}. Do not rely on this certificate."
     )

@@ -60,7 +60,7 @@ CLOSED_FORM: Final = "closed form, no failure probability"
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class OddsCertificate(Certificate):
-    """What certificates share where each unit is used with a probability; every field is public.
+    """Common fields of certificates with coins; every field is public.
 
     Parameters
     ----------
@@ -100,7 +100,7 @@ class OddsCertificate(Certificate):
 
     @abstractmethod
     def _risk_rows(self) -> Rows:
-        """Return names and texts of what attackers reach."""
+        """Return names and texts of bounds on attackers."""
 
     def _noise_text(self) -> str:
         if self.noise.n_directions == 0:
@@ -146,7 +146,7 @@ class OddsCertificate(Certificate):
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class HiddenPresence:
-    """What is promised about a unit's being in the table at all: Gaussian differential privacy.
+    """Promise about the presence of a unit in the table: Gaussian differential privacy.
 
     Parameters
     ----------
@@ -174,7 +174,7 @@ class HiddenPresence:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class CoinCertificate(OddsCertificate):
-    """What every attacker is held to, whatever they know of all others; every field is public.
+    """Bounds on every attacker, even one who knows all others; every field is public.
 
     Parameters
     ----------
@@ -277,7 +277,7 @@ Certificate.KINDS["coins"] = Certificate.KINDS["everybody"] = CoinCertificate
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class AverageCertificate(OddsCertificate):
-    """What every attacker is held to on average over the coins; every field is public.
+    """Bounds on every attacker, on average over the coins; every field is public.
 
     Parameters
     ----------
@@ -347,7 +347,7 @@ Certificate.KINDS["average"] = AverageCertificate
 
 
 def write_coin_certificate(bundle: CoinProof) -> CoinCertificate:
-    """Write down what was proved: a function of the bundle, for ``verify`` too.
+    """Write the proved bounds: a function of the bundle, for ``verify`` too.
 
     Guarantee
     ---------
@@ -397,7 +397,7 @@ def write_coin_certificate(bundle: CoinProof) -> CoinCertificate:
 
 
 def _presence(bundle: CoinProof) -> HiddenPresence | None:
-    """Return what is promised about being in the table: a function of declaration and noise.
+    """Return the promise about presence in the table: a function of declaration and noise.
 
     Guarantee
     ---------
@@ -463,7 +463,7 @@ def _composition(bundle: CoinProof) -> Record | None:
 
 
 def write_average_certificate(bundle: AverageBundle) -> AverageCertificate:
-    """Write down what was proved: a function of the bundle, for ``verify`` too.
+    """Write the proved bounds: a function of the bundle, for ``verify`` too.
 
     Guarantee
     ---------

@@ -233,7 +233,7 @@ class ErrorBars:
 
     @property
     def facts(self) -> tuple[str, ...]:
-        """What the certificate says about them, as facts that leave without noise."""
+        """Statements of the certificate about them, as facts that leave without noise."""
         return (self.sentence, COMPARED)
 
     @property
@@ -607,7 +607,7 @@ NO_INTERVALS: Final = "no intervals: how sure the numbers are was not measured"
 
 
 def error_bar_notes(bars: ErrorBars | None) -> tuple[str, ...]:
-    """Say in the certificate which numbers say little: facts of what is published."""
+    """Add to the certificate notes on numbers with much noise or no interval."""
     if bars is None:
         return ()
     notes, size = [], count_measured(bars)
@@ -641,7 +641,7 @@ def _warn_of_unlike(bars: ErrorBars, outputs: Outputs, numbers: Vector) -> None:
 
 
 def warn_of_error_bars(value: object, bars: ErrorBars | None, outputs: Outputs) -> None:
-    """Warn the curator of numbers that are mostly noise, heavy-tailed or no estimates."""
+    """Warn the curator of numbers with much noise, heavy tails or no interval."""
     if bars is None:
         return
     values = outputs.values

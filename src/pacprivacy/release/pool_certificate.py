@@ -83,7 +83,7 @@ class StatedFields(TypedDict):
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class PoolCertificate(Certificate):
-    """What every attacker is held to who knows the pool; every field is public.
+    """Bounds on every attacker who knows the pool; every field is public.
 
     ``mi_upper_nats`` is the best proved bound on the mutual information between the secret index
     and everything released; ``any_inference`` turns it into the success of *any* guess with a
@@ -202,7 +202,7 @@ def as_pool_certificate(certificate: Certificate) -> PoolCertificate:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class CertificateFigures:
-    """What was proved about a noise law, computed again from the curator's bundle."""
+    """Proved bounds of a noise law, computed again from the curator's bundle."""
 
     log_det_nats: float
     information: Estimate | None
@@ -249,7 +249,7 @@ def _proof(claim: Claim, seed: int, n_draws: int, gamma: float) -> Proof:
 
 
 def write_certificate(bundle: Bundle, proved: Proved) -> PoolCertificate:
-    """Write down what was proved: a function of the bundle and the figures, for ``verify`` too."""
+    """Write the proved bounds: a function of the bundle and the figures, for ``verify`` too."""
     pool, kind, stated = bundle.pool, bundle.kind, bundle.stated
     exact = kind == "exact"
     mi_upper = max(0.0, proved.mi_upper)
@@ -386,7 +386,7 @@ def certified_charges(proved: Proved, bundle: Bundle) -> Vector | None:
 
 
 def certificate_charge(proved: Proved, part: BundleSession | None, charges: Vector | None) -> Spent:
-    """Return what a release costs: its proved nats, and what the smallest balance loses."""
+    """Return the cost of a release: its proved nats, and what the smallest balance loses."""
     spent = Spent(n_releases=1, mi_nats=max(0.0, proved.mi_upper))
     if part is None or part.balances is None or charges is None:
         return spent
@@ -426,7 +426,7 @@ def _session_facts(part: BundleSession, charge: Spent, *, prior: float) -> Recor
 
 
 def certificate_success_bound(total: Spent, prior: float) -> float:
-    """Return what the total budget promises about one unit's membership."""
+    """Return the promise of the total budget about one unit's membership."""
     bounds = [1.0]
     if total.success_level is not None:
         bounds.append(total.success_level)
@@ -436,7 +436,7 @@ def certificate_success_bound(total: Spent, prior: float) -> float:
 
 
 def certificate_learned_facts(belief: adversary.Belief, pool: Pool) -> dict[str, float]:
-    """Return what readers of all releases so far can have learned: they can compute it (S-1)."""
+    """Return the information of readers of all releases so far: they can compute it (S-1)."""
     return {
         "learned_nats": belief.learned_nats,
         "best_guess_now": float(belief.success_per_unit(pool).max()),

@@ -54,7 +54,7 @@ def foreign(reason: str) -> CertificateError:
 
 
 def doubtful(reason: str) -> CertificateError:
-    """Return the error of a bundle that does not show what a certificate says."""
+    """Return the error of a bundle that contradicts its certificate."""
     return CertificateError(f"{reason}. Do not rely on this certificate.")
 
 

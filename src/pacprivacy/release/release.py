@@ -44,7 +44,7 @@ from pacprivacy.release.error_bars import (
 
 @dataclass(frozen=True, slots=True, kw_only=True, eq=False)
 class Release:
-    """What may leave, how sure it is, and the proof of how little it tells.
+    """A released value, its error, and the proof of its privacy.
 
     Parameters
     ----------
@@ -124,7 +124,7 @@ class Release:
 
         Guarantee
         ---------
-        Claim R-8. A function of what is published; the coverage is approximate.
+        Claim R-8. A function of published values; the coverage is approximate.
         """
         bars = self._estimates()
         ends = bars.interval(bars.numbers_of(self.value), confidence, of)
@@ -181,7 +181,7 @@ class Release:
         return msgspec.json.encode(self.to_public_dict()).decode()
 
     def summary(self) -> str:
-        """Return what ``print`` shows: numbers, promise, and where the rest is."""
+        """Return the text of ``print``: numbers, promise, and where the rest is."""
         return str(self)
 
     def lines(self, most: int = SHOWN_ROWS) -> list[str]:

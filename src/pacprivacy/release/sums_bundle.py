@@ -33,7 +33,7 @@ STORED_UNITS: Final = 1000
 
 @dataclass(frozen=True, slots=True, kw_only=True, eq=False)
 class CoinBundle(CoinProof):
-    """What every unit adds, in whole numbers, and the noise; curator-only.
+    """Contribution of every unit, in whole numbers, and the noise; curator-only.
 
     ``integers`` has a line for every entry of a unit in a cell, ordered by cell (``starts``);
     ``units`` says whose it is. Of more than a million numbers only the entries of the thousand
@@ -147,7 +147,7 @@ class CoinBundle(CoinProof):
 
 
 def contributions_digest(units: Integers, starts: Integers, blocks: Iterable[Matrix]) -> str:
-    """Return the SHA-256 of what all units add: whole numbers, given in blocks of entries."""
+    """Return the SHA-256 of all contributions: whole numbers, given in blocks of entries."""
     digest = hashlib.sha256()
     for array in (starts, units):
         digest.update(np.ascontiguousarray(array, dtype="<i8").data)
@@ -158,7 +158,7 @@ def contributions_digest(units: Integers, starts: Integers, blocks: Iterable[Mat
 
 @dataclass(frozen=True, slots=True, kw_only=True, eq=False)
 class StoredContributions:
-    """What a bundle holds of what units add, and the digest of all; curator-only."""
+    """Contributions in a bundle, and the digest of all; curator-only."""
 
     integers: Integers
     units: Integers
@@ -239,7 +239,7 @@ def recompute_contributions(
 def _plan_again(
     held: CoinBundle, statistic: SumStatistic, records: Data, codes: npt.NDArray[Any] | None
 ) -> tuple[SumPlan, UnitSums]:
-    """Find the noise of a bundle again, by what was declared or by all records."""
+    """Find the noise of a bundle again, by the declarations or by all records."""
     success, keep = held.budget.success, held.keep
     if held.declaration is not None:
         rows = held.declaration.rows_per_unit

@@ -60,7 +60,7 @@ class ReportData:
 
 
 def report_session_figures(certificates: Sequence[Certificate]) -> SessionFigures | None:
-    """Return what a session has spent: shares of its budget, membership, or information."""
+    """Return the spent part of a session: shares of its budget, membership, or information."""
     facts = [(c.composition or {}, c.mechanism) for c in certificates]
     spends = ("spent_nats_so_far", "spent_influence_so_far")
     known = {f["release_number"]: (f, name) for f, name in facts if any(s in f for s in spends)}

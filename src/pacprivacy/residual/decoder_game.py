@@ -82,7 +82,6 @@ class Rules:
 
     follower: Follower
     training: Training
-    uniform: bool
     loss: UtilityLoss | None
 
 
@@ -104,43 +103,24 @@ def make_game_candidates(
 
 
 @partial(jax.jit, static_argnames=("rules",))
-def begin_game(rules: Rules, pool: Candidates, leaders: Params, key: jax.Array) -> State:
-    """Return the state of all budgets, from stacked first parameters."""
-    state: State = jax.vmap(_Game(rules, pool).begin, in_axes=(0, None))(leaders, key)
-    return state
+def play_game(
+    rules: Rules, pool: Candidates, leaders: Params, goal: Goal, keys: jax.Array
+) -> tuple[Params, jax.Array, jax.Array]:
+    """Return the noise of every budget, the information claimed, and that claim's standard error.
 
-
-@partial(jax.jit, static_argnames=("rules",))
-def run_game(
-    rules: Rules,
-    pool: Candidates,
-    state: State,
-    goal: Goal,
-    active: jax.Array,
-    step: jax.Array,
-    key: jax.Array,
-) -> tuple[State, dict[str, jax.Array]]:
-    """Train for one chunk; before step 0 only the decoder warms up."""
-    over = jax.vmap(_Game(rules, pool).chunk, in_axes=(0, 0, 0, None, None))
-    done: tuple[State, dict[str, jax.Array]] = over(state, goal, active, step, key)
-    return done
-
-
-@partial(jax.jit, static_argnames=("rules",))
-def game_claim(
-    rules: Rules, pool: Candidates, state: State, key: jax.Array
-) -> tuple[jax.Array, jax.Array]:
-    """Return claimed information and its standard error for every budget, on fresh draws."""
-    over = jax.vmap(_Game(rules, pool).claim, in_axes=(0, None))
-    claims: tuple[jax.Array, jax.Array] = over(state, key)
-    return claims
+    ``leaders`` are stacked first parameters; the keys are for the decoder, the draws of the
+    training, and those of the claim.
+    """
+    over = jax.vmap(_Game(rules, pool).play, in_axes=(0, 0, None))
+    played: tuple[Params, jax.Array, jax.Array] = over(leaders, goal, keys)
+    return played
 
 
 class _Game:
     """The game of one budget; everything here is traced, and mapped over the budgets."""
 
     def __init__(self, rules: Rules, pool: Candidates) -> None:
-        self._pool, self._uniform, self._exact = pool, rules.uniform, rules.follower == "exact"
+        self._pool, self._exact = pool, rules.follower == "exact"
         self._training = training = rules.training
         self._loss = rules.loss
         growth = training.penalty_end / training.penalty_start
@@ -154,34 +134,39 @@ class _Game:
         n_guesses = (training.n_steps + training.warm_up) * training.follower_steps
         self._follower_step = optax.adam(_falling(training.follower_rate, n_guesses))
 
-    def begin(self, leader: Params, key: jax.Array) -> State:
+    def play(
+        self, leader: Params, goal: Goal, keys: jax.Array
+    ) -> tuple[Params, jax.Array, jax.Array]:
+        """Let the decoder warm up, then train both sides in turns; evaluate on fresh draws."""
+        first, middle, last = keys
+        training, state = self._training, self._begin(leader, first)
+
+        def warm_up(state: State, number: jax.Array) -> tuple[State, None]:
+            return self._teach(state, jax.random.fold_in(middle, number)), None
+
+        def step(state: State, number: jax.Array) -> tuple[State, None]:
+            draws = jax.random.fold_in(middle, number + training.warm_up)
+            taught, led = jax.random.split(draws)
+            if not self._exact:
+                state = self._teach(state, taught)
+            return self._lead(state, goal, number, led), None
+
+        if not self._exact:
+            state = jax.lax.scan(warm_up, state, jnp.arange(training.warm_up))[0]
+        state = jax.lax.scan(step, state, jnp.arange(training.n_steps))[0]
+        return state["leader"], *self._claim(state, last)
+
+    def _begin(self, leader: Params, key: jax.Array) -> State:
         state: State = {"leader": leader, "leader_memory": self._leader_step.init(leader)}
         if self._exact:
             return state
         n_inputs = (self._pool.points if self._pool.slices is None else self._pool.slices).shape[1]
         hidden = (self._training.hidden,) * self._training.n_layers
         follower = _start_decoder(key, (n_inputs, *hidden, len(self._pool.points)))
-        return state | {
-            "follower": follower,
-            "follower_memory": self._follower_step.init(follower),
-        }
+        memory = self._follower_step.init(follower)
+        return state | {"follower": follower, "follower_memory": memory}
 
-    def chunk(
-        self, state: State, goal: Goal, active: jax.Array, step: jax.Array, key: jax.Array
-    ) -> tuple[State, dict[str, jax.Array]]:
-        def one(state: State, number: jax.Array) -> tuple[State, dict[str, jax.Array]]:
-            draws = jax.random.fold_in(key, number + self._training.warm_up)
-            taught, led = jax.random.split(draws)
-            if not self._exact:
-                state = self._teach(state, taught)
-            after, measured = self._lead(state, goal, number, led)
-            return jax.tree.map(lambda a, b: jnp.where(number < 0, b, a), after, state), measured
-
-        moved, measured = jax.lax.scan(one, state, step + jnp.arange(self._training.chunk))
-        merged = jax.tree.map(lambda new, old: jnp.where(active, new, old), moved, state)
-        return merged, measured
-
-    def claim(self, state: State, key: jax.Array) -> tuple[jax.Array, jax.Array]:
+    def _claim(self, state: State, key: jax.Array) -> tuple[jax.Array, jax.Array]:
         batch = self._training.batch
         n_batches = max(2, math.ceil(self._training.n_check / batch))
 
@@ -197,11 +182,8 @@ class _Game:
         jitter, _, normal = jax.random.split(key, 3)
         half, m, r = self._training.batch // 2, *self._pool.points.shape
         places = (jax.random.uniform(jitter, (n_batches, half)) + jnp.arange(half)) / half
-        if self._uniform:
-            chosen = jnp.floor(places * m).astype(jnp.int32)
-        else:
-            cumulative = jnp.cumsum(jnp.exp(self._pool.log_p))
-            chosen = jnp.searchsorted(cumulative, places * cumulative[-1], side="right")
+        cumulative = jnp.cumsum(jnp.exp(self._pool.log_p))
+        chosen = jnp.searchsorted(cumulative, places * cumulative[-1], side="right")
         normals = jax.random.normal(normal, (n_batches, half, r))
         return Draws(
             jnp.tile(jnp.minimum(chosen, m - 1), 2).ravel(),
@@ -259,25 +241,23 @@ class _Game:
         keys = jax.random.split(key, self._training.follower_steps)
         return jax.lax.scan(one, state, keys)[0]
 
-    def _lead(
-        self, state: State, goal: Goal, step: jax.Array, key: jax.Array
-    ) -> tuple[State, dict[str, jax.Array]]:
+    def _lead(self, state: State, goal: Goal, step: jax.Array, key: jax.Array) -> State:
         """Take one step of the leader against a fixed follower."""
         draws = self._draw(key, 2)
 
-        def objective(leader: Params) -> tuple[jax.Array, dict[str, jax.Array]]:
+        def objective(leader: Params) -> jax.Array:
             summands, noise, noise_var = self._terms(leader, state.get("follower"), draws)
             informed = self._pool.entropy - summands.reshape(2, -1).mean(axis=1)
             miss = ((informed - goal.mi_nats) / goal.mi_nats).prod()
-            total = noise_var.sum()
-            cost = total if self._loss is None else self._loss(noise @ self._pool.basis).mean()
-            measured = {"noise": total, "claimed": informed.mean()}
-            return cost / goal.unit + self._penalty(step) * miss, measured
+            cost = noise_var.sum()
+            if self._loss is not None:
+                cost = self._loss(noise @ self._pool.basis).mean()
+            return jnp.asarray(cost / goal.unit + self._penalty(step) * miss)
 
-        slope, measured = jax.grad(objective, has_aux=True)(state["leader"])
+        slope = jax.grad(objective)(state["leader"])
         updates, memory = self._leader_step.update(slope, state["leader_memory"])
         leader = optax.apply_updates(state["leader"], updates)
-        return {**state, "leader": leader, "leader_memory": memory}, measured
+        return {**state, "leader": leader, "leader_memory": memory}
 
 
 def _falling(rate: float, n_steps: int) -> Any:

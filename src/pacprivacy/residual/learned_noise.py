@@ -8,7 +8,7 @@ Gaussian, because no other law can become a release.
 
 import math
 from collections.abc import Callable, Sequence
-from dataclasses import dataclass, fields, replace
+from dataclasses import dataclass, fields
 from typing import Any, Final, Literal, TypeAlias, get_args
 
 import numpy as np
@@ -45,7 +45,7 @@ class Training:
     Attributes
     ----------
     n_steps, batch : int
-        Most steps of the leader, and simulated releases per estimate, an even number.
+        Steps of the leader, and simulated releases per estimate, an even number.
     follower_steps, warm_up : int
         Steps of the decoder before each step of the leader, and rounds of them before the first.
     leader_rate, follower_rate : float
@@ -54,8 +54,6 @@ class Training:
         Weight of the squared miss of the budget, relative to it; grows over half of the steps.
     hidden, n_layers, n_slices : int
         Size of the decoder, and how many random projections it sees; 0 for the whole release.
-    chunk, patience, tolerance : int, int, float
-        Training stops when noise and claim move by less over ``patience`` chunks.
     n_check : int
         Fresh draws on which the follower's claim is evaluated in the end.
     """
@@ -71,9 +69,6 @@ class Training:
     hidden: int = 64
     n_layers: int = 2
     n_slices: int = 0
-    chunk: int = 100
-    patience: int = 4
-    tolerance: float = 2e-3
     n_check: int = 1 << 18
 
     def __post_init__(self) -> None:
@@ -96,9 +91,9 @@ class LearnedNoise:
     A decoder that guesses badly makes a leaky release look private: ``claimed_nats``, with standard
     error ``claimed_error``, is a lower bound of the truth on fresh draws and never a promise.
 
-    ``follower``, the budget ``mi_nats``, the claim and the number of steps are public. Curator-only
-    are the ``factor`` ``L`` of the covariance ``L Lᵀ`` along the principal directions, the
-    ``spread`` of the outputs and the belief ``log_p``.
+    ``follower``, the budget ``mi_nats`` and the claim are public. Curator-only are the ``factor``
+    ``L`` of the covariance ``L Lᵀ`` along the principal directions, the ``spread`` of the outputs
+    and the belief ``log_p``.
     """
 
     follower: Follower
@@ -108,7 +103,6 @@ class LearnedNoise:
     factor: Matrix
     spread: Spread
     log_p: Vector
-    n_steps: int
 
     def __post_init__(self) -> None:
         freeze(self.factor)
@@ -224,7 +218,7 @@ def learn_noise_curve(
                 f"{name} must be one of {', '.join(get_args(known))}; got {choice!r}. "
                 f"Use {get_args(known)[-1]!r}."
             )
-    game = _LearningRun(
+    return _LearningRun(
         spread=spread,
         log_p=log_p,
         budgets=budgets,
@@ -233,13 +227,12 @@ def learn_noise_curve(
         loss=loss,
         training=training or Training(),
         seed=coerce_seed(rng),
-    )
-    return game.learn()
+    ).learn()
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class _LearningRun:
-    """The training of all budgets, chunk by chunk."""
+    """The training of all budgets."""
 
     spread: Spread
     log_p: Vector
@@ -256,48 +249,32 @@ class _LearningRun:
         return math.sqrt(float(self.spread.eigenvalues.mean()))
 
     def learn(self) -> tuple[LearnedNoise, ...]:
-        """Play until the game converges or the steps are used up."""
         jax, game = _import_game()
         words = public_generator(self.seed, "learned noise").integers(2**32, size=3)
-        first, middle, last = (jax.random.key(int(word)) for word in words)
         rules = game.Rules(
             follower=self.follower,
-            training=self._compiled_training(),
-            uniform=bool(np.ptp(self.log_p) == 0),
+            training=self.training,
             loss=self.loss,
         )
         points = self.spread.coordinates / self.unit_length
         pool = game.make_game_candidates(points, self._basis(), self.log_p, self._slices())
         leaders, units = self._start()
         goal = game.Goal(self.budgets.astype(np.float32), units.astype(np.float32))
-        state = game.begin_game(rules, pool, leaders, first)
-        active = np.ones(len(self.budgets), dtype=bool)
-        progress = [_Progress(self.training) for _ in self.budgets]
-        for step in self._steps():
-            state, measured = game.run_game(rules, pool, state, goal, active, step, middle)
-            if step < 0:
-                continue
-            noise = np.asarray(measured["noise"], dtype=np.float64) * self.unit_length**2
-            claimed = np.asarray(measured["claimed"], dtype=np.float64)
-            for i in np.flatnonzero(active):
-                active[i] = progress[i].add(step, noise[i], claimed[i])
-            if not active.any():
-                break
-        claims = np.asarray(game.game_claim(rules, pool, state, last), dtype=np.float64)
-        learned = {name: np.asarray(a, dtype=np.float64) for name, a in state["leader"].items()}
+        keys = jax.numpy.stack([jax.random.key(int(word)) for word in words])
+        played, claims, errors = game.play_game(rules, pool, leaders, goal, keys)
+        learned = {name: np.asarray(a, dtype=np.float64) for name, a in played.items()}
         return tuple(
             LearnedNoise(
                 follower=self.follower,
-                mi_nats=float(self.budgets[i]),
-                claimed_nats=max(0.0, float(claims[0, i])),
-                claimed_error=float(claims[1, i]),
+                mi_nats=float(budget),
+                claimed_nats=max(0.0, float(claims[i])),
+                claimed_error=float(errors[i]),
                 factor=self.unit_length
                 * noise_factor({name: a[i] for name, a in learned.items()}, np),
                 spread=self.spread,
                 log_p=self.log_p,
-                n_steps=progress[i].n_steps,
             )
-            for i in range(len(self.budgets))
+            for i, budget in enumerate(self.budgets)
         )
 
     def _start(self) -> tuple[Params, Vector]:
@@ -329,18 +306,6 @@ class _LearningRun:
         rows = [self.spread.expand(self.unit_length * e) for e in np.eye(self.spread.rank)]
         return np.stack(rows)
 
-    def _compiled_training(self) -> Training:
-        """Return the options that the compiler needs."""
-        chunk = self.training.chunk
-        warm_up = math.ceil(self.training.warm_up / chunk) * chunk
-        return replace(self.training, patience=1, tolerance=1.0, warm_up=warm_up)
-
-    def _steps(self) -> range:
-        """Return the first step of each chunk, negative during the decoder's warm-up."""
-        chunk = self.training.chunk
-        n_warm = 0 if self.follower == "exact" else math.ceil(self.training.warm_up / chunk)
-        return range(-n_warm * chunk, self.training.n_steps, chunk)
-
     def _slices(self) -> Matrix | None:
         """Return random unit directions for the sliced follower, one per column."""
         if self.training.n_slices == 0:
@@ -349,27 +314,6 @@ class _LearningRun:
         directions = rng.standard_normal((self.spread.rank, self.training.n_slices))
         unit: Matrix = directions / np.linalg.norm(directions, axis=0)
         return unit
-
-
-class _Progress:
-    """How far the training of one budget is, and whether it still moves."""
-
-    def __init__(self, training: Training) -> None:
-        self._training = training
-        self._means: tuple[float, float] | None = None  # of the last chunk: noise, claimed nats
-        self._n_calm = 0
-        self.n_steps = 0
-
-    def add(self, step: int, noise: Vector, claimed: Vector) -> bool:
-        """Count a chunk of steps; return whether to go on."""
-        means = float(noise.mean()), float(claimed.mean())
-        if self._means is not None and step >= self._training.n_steps // 2:
-            pairs = zip(means, self._means, strict=True)
-            moved = max(abs(new / max(old, 1e-300) - 1) for new, old in pairs)
-            self._n_calm = self._n_calm + 1 if moved < self._training.tolerance else 0
-        self._means = means
-        self.n_steps += len(noise)
-        return self._n_calm < self._training.patience
 
 
 def _import_game() -> tuple[Any, Any]:

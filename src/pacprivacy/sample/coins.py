@@ -58,7 +58,7 @@ _NUMBER: Final = re.compile(r"-?(?:0|[1-9][0-9]*)(?:\.[0-9]+)?")
 
 @dataclass(frozen=True, slots=True)
 class Coins:
-    """Every unit is used with probability ``keep``, by a coin of its own.
+    """Every unit is used with probability ``keep``, by a separate coin.
 
     Parameters
     ----------
@@ -376,7 +376,7 @@ def _mark(unit_id: bytes) -> bytes:
 
 
 def _spellings(unit_id: bytes) -> Iterator[tuple[str, bytes]]:
-    """Yield what else an id may have been called, and by what change, were it read otherwise."""
+    """Yield other spellings of an id, with the change that leads to each."""
     text = unit_id[1:].decode("utf-8", "surrogatepass") if unit_id[:1] in (b"n", b"t") else ""
     if unit_id[:1] == b"n" and text.isdecimal():
         for width in range(len(text) + 1, WIDEST_ID + 1):

@@ -1,7 +1,7 @@
 """The desk: who may ask, how much, and answers by the one thread that touches the secret.
 
-Whoever waits is answered in one pass. Principals and the hashes of their tokens are in a file for
-its owner alone.
+All waiting requests are answered in one pass. Principals and the hashes of their tokens are in a
+file for its owner alone.
 """
 
 from __future__ import annotations
@@ -179,7 +179,7 @@ LATE: Final = "No answer in time. Ask for less."
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Result:
-    """What one principal receives, and what it has left afterwards; public.
+    """Answer to one principal, and its remaining budget; public.
 
     ``again`` says that the principal had the same query answered before: it has cost again.
     """
@@ -243,7 +243,7 @@ class Desk:
     async def ask_sql(
         self, principal: str, query: str, keys: Any, present: Callable[[QueryRelease], Any]
     ) -> Result:
-        """Return what ``present`` makes of the released answer.
+        """Return the released answer as ``present`` shows it.
 
         A failed or slow query is paid for, and looks alike (Q-4).
         """
@@ -278,7 +278,7 @@ class Desk:
         return again
 
     async def look(self, principal: str) -> list[tuple[Remaining, Remaining]]:
-        """Return what a principal has left as of now, and its limits; of models, then of tables."""
+        """Return the remaining budget of a principal, and its limits; of models, then of tables."""
 
         def read() -> list[tuple[Remaining, Remaining]]:
             accounts = []
@@ -293,7 +293,7 @@ class Desk:
         return looked
 
     def close(self) -> None:
-        """Answer what is being answered, and let another process hold the secret."""
+        """Finish the current answers, and leave the secret to another process."""
         for threads in (self._thread, self._readers):
             threads.shutdown(wait=True, cancel_futures=True)
         if self.predictor is not None:
@@ -313,7 +313,7 @@ class Desk:
         stops: list[Callable[[], None]],
         threads: ThreadPoolExecutor,
     ) -> Any:
-        """Do something on a thread; what is not done in time is stopped."""
+        """Run a function on a thread, and stop it after a time limit."""
         self._check_room()
         begun = threads.submit(work)
         self._n_called += 1
@@ -366,7 +366,7 @@ class Desk:
                     question.answer.set_exception(result)
 
     def _answer(self, batch: list[_Question]) -> list[Result | Exception]:
-        """Answer a batch; retry one by one what failed before anything was drawn."""
+        """Answer a batch; retry those that failed before a draw one by one."""
         model = self.predictor
         assert model is not None  # the route is there only if it is
         try:

@@ -1,7 +1,7 @@
-"""The service over HTTP: who asks, what is asked, what is answered or refused, and the server.
+"""The service over HTTP: principals, requests, replies, refusals, and the server.
 
 Nothing that is asked or answered is logged, and no token: a line says when, who, how much, and
-which status. What goes wrong inside is told by its kind alone, because messages of foreign code may
+which status. An internal failure shows its kind alone, because messages of foreign code may
 quote data.
 """
 
@@ -94,7 +94,7 @@ class Query(msgspec.Struct, forbid_unknown_fields=True):
 
 
 class Service:
-    """An ASGI application: a predictor, tables, or both, for whoever has a token.
+    """An ASGI application: a predictor, tables, or both, for holders of a token.
 
     Guarantee
     ---------
@@ -129,7 +129,7 @@ class Service:
         )
 
     async def __call__(self, scope: Scope, receive: Receive, send: Send) -> None:
-        """Answer a request; what fails below is told by its kind, and no server prints it."""
+        """Answer a request; an internal failure shows its kind alone."""
         try:
             await self._app(scope, receive, send)
         except Exception as error:

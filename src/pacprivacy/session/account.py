@@ -73,7 +73,7 @@ class Remaining:
 def account_left(
     balances: Iterable[Balance], own: Spent = NOTHING, everyone: Spent = NOTHING
 ) -> Remaining:
-    """Return what remains of budgets; amounts reserved and not yet used count as remaining."""
+    """Return the remaining budgets; amounts reserved and not yet used count as remaining."""
     limits: dict[bool, Spent | None] = {False: None, True: None}
     for balance in balances:
         shared = balance.principal == "*"
@@ -89,7 +89,7 @@ def add_unused(left: Spent, unused: Spent) -> Spent:
 
 
 def account_limits(balances: Iterable[Balance]) -> Remaining:
-    """Return what budgets allow altogether."""
+    """Return the limits of the budgets."""
     return account_left(replace(balance, left=balance.limits) for balance in balances)
 
 
@@ -128,11 +128,11 @@ class Account(SpendLog, ProcessBound):
         return self._owner.data_digest
 
     def left_for(self, principal: str) -> Remaining:
-        """Return what a principal may still spend, and everyone together."""
+        """Return the remaining budget of a principal, and everyone together."""
         return account_left(self._ledger.balance(self._owner.dataset, principal))
 
     def limits_for(self, principal: str) -> Remaining:
-        """Return what a principal, and all together, may spend altogether."""
+        """Return the limits of a principal, and of all together."""
         return account_limits(self._ledger.balance(self._owner.dataset, principal))
 
     def close(self) -> None:
@@ -225,7 +225,7 @@ class Account(SpendLog, ProcessBound):
         self._ledger.commit(receipt, digest, last=not self._is_complete)
 
     def load(self) -> None:
-        """Find the session as it was left; refuse one that does not belong here."""
+        """Find the stored session; refuse that of other data."""
         stored = self._file.load()
         if stored is None:
             return

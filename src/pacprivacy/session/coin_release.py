@@ -77,7 +77,7 @@ class CoinPayment(NamedTuple):
 
 @dataclass(frozen=True, slots=True, kw_only=True, eq=False)
 class CoinTerms:
-    """What a release may spend, and whose coins they are.
+    """Budget of a release, and the owner of the coins.
 
     ``parameter`` is the influence that a unit may have, ``allowed`` that of every unit of the
     table where there is an ``account``. ``prepaid`` is what a query of a principal has paid, with
@@ -99,7 +99,7 @@ class CoinTerms:
         return Spent(n_releases=1, mu_squared=largest**2)
 
     def pay(self, charges: Vector, slack: float) -> CoinPayment:
-        """Return what a release costs, given the charges of the table's units.
+        """Return the cost of a release, given the charges of the table's units.
 
         Guarantee
         ---------
@@ -135,7 +135,7 @@ class CoinTerms:
         return CoinPayment(cost=cost, session=session)
 
     def price(self) -> Price:
-        """Return what a query of a principal pays before its rows are read, answered or not.
+        """Return the cost of a query of a principal before its rows are read, answered or not.
 
         Guarantee
         ---------
@@ -156,7 +156,7 @@ class CoinTerms:
 
 @dataclass(frozen=True, slots=True, kw_only=True, eq=False)
 class CoinReleasePlan(Plan):
-    """What would be released of the used units; the certificate follows from ``bundle``."""
+    """Planned release of the used units; the certificate follows from ``bundle``."""
 
     bundle: releasing.CuratorBundle = field(repr=False)
 
@@ -330,7 +330,7 @@ class SumRecords(CoinRecords):
         spread = statistic.arrange(np.sqrt(plan.sampling_variances(sums, slopes)))
 
         def moved() -> npt.NDArray[np.float64]:
-            """Return what every unit changes in every number, of sums in one cell."""
+            """Return each unit's influence on every number, of sums in one cell."""
             return np.asarray(plan.factors[:, None] * (sums.values @ slopes[0].T))
 
         design = statistic.design_spread(moved, self.data, self.codes)
@@ -355,7 +355,7 @@ class DeclaredRecords(SumRecords):
         *,
         rows_per_unit: int,
     ) -> DeclaredRecords:
-        """Read the records within what was declared."""
+        """Read the records within the declared ranges."""
         prepared, data, codes = records
         if isinstance(data.parts[0], Tables):
             raise MechanismError(
@@ -382,7 +382,7 @@ class DeclaredRecords(SumRecords):
         )
 
     def plan(self, terms: CoinTerms) -> SumReleasePlan:
-        """Find the noise by what was declared, and write the certificate; no figure of records.
+        """Find the noise by the declarations, and write the certificate; no figure of records.
 
         Guarantee
         ---------
@@ -490,7 +490,7 @@ class AverageRecords(CoinRecords):
         return flatten(self.statistic.shaped(numbers, self.data))[0]
 
     def plan(self, terms: CoinTerms) -> AverageReleasePlan:
-        """Find the noise of a release, prove what it does, and write the certificate."""
+        """Find the noise of a release, prove its bounds, and write the certificate."""
         coins = terms.coins
         plan = plan_average(
             self.value,
@@ -550,14 +550,14 @@ class DescentReleasePlan(CoinReleasePlan):
     bundle: releasing.DescentBundle = field(repr=False)
 
     def observe(self, kept: Mask, source: BitSource, /) -> DescentTranscript:
-        """Return what the steps released of the gradients of the used units."""
+        """Return the releases of the steps from the gradients of the used units."""
         return self.noise.release(kept, source)
 
     def value_of(self, observed: DescentTranscript) -> Any:
         return self.outputs.restore(observed.weights.ravel())
 
     def bundle_of(self, observed: DescentTranscript) -> releasing.DescentBundle:
-        """Return the bundle with what the steps released and what units paid."""
+        """Return the bundle with the releases and the costs of the steps."""
         return replace(self.bundle, integers=observed.integers, spent=observed.spent)
 
 
@@ -565,8 +565,8 @@ class DescentReleasePlan(CoinReleasePlan):
 class DescentRecords(CoinRecords):
     """The ``steps`` of a descent and their records; ``everything`` is as the mechanism has it.
 
-    The certificate is complete before a coin is drawn; what the steps released and what units paid
-    are added to the curator's bundle after it.
+    The certificate is complete before a coin is drawn; the releases and the costs of the steps are
+    added to the curator's bundle after it.
     """
 
     steps: StepMechanism

@@ -126,7 +126,7 @@ class CoinAccount:
 
     @property
     def pays_largest(self) -> bool:
-        """Whether the owner has a limit of its own below the cap of the clocks."""
+        """Whether the owner has a lower limit than the cap of the clocks."""
         limit = self.purse.own_limit
         return limit is not None and limit < self.clocks.cap - LEDGER_STEP
 
@@ -136,7 +136,7 @@ class CoinAccount:
         return replace(self, clocks=purse.accounts, purse=purse)
 
     def terms(self, request: Request, *, principal: bool = False) -> CoinTerms:
-        """Return what a release may spend: the request, never more than the remaining budget.
+        """Return the budget of a release: the request, never more than the remaining budget.
 
         A ``principal`` is charged the largest unit of each release, so that no unit may pay more
         than the principal has left.
@@ -373,7 +373,7 @@ class CoinSecret(SessionSecret):
             )
 
     def _labels(self, units: Any) -> tuple[Any, str]:
-        """Return the unit of every row, and its name: coins follow from what units are called."""
+        """Return the unit of every row, and its name: coins follow from the names of units."""
         tables, called = self.data.parts[0], str(getattr(units, "name", "") or "")
         if isinstance(tables, Tables):
             units, called = tables.unit_keys(), tables.unit
@@ -434,7 +434,7 @@ class CoinSecret(SessionSecret):
         return self._roster
 
     def go_on(self, state: SessionState) -> None:
-        """Take over what a file holds; units that are new begin with a clock at zero.
+        """Take over the contents of a file; units that are new begin with a clock at zero.
 
         Guarantee
         ---------
@@ -474,7 +474,7 @@ class CoinSecret(SessionSecret):
         return Spent(mu_squared=session_cap(coin_success(budget)))
 
     def measure(self, request: Request, purse: Purse, notes: tuple[str, ...]) -> CoinRecords:
-        """Read what every unit changes; refuse more than is left before the records are read."""
+        """Read each unit's influence; refuse more than is left before the records are read."""
         _refuse_pool_options(request)
         self._terms(request, purse)
         return self._read(request.mechanism)
@@ -498,7 +498,7 @@ class CoinSecret(SessionSecret):
         return CoinRefinement(measured, self._terms(request, purse), levels)
 
     def _read(self, whole: Mechanism) -> CoinRecords:
-        """Prepare a mechanism, and read what it needs of the records."""
+        """Prepare a mechanism, and read its input from the records."""
         mechanism = whole.prepare(self.data)
         refuse_obstacles(mechanism)
         descent = steps_of(mechanism, self.data, self._codes)
@@ -514,7 +514,7 @@ class CoinSecret(SessionSecret):
     def _records(
         self, mechanism: Mechanism, statistic: object, data: Data, codes: Codes
     ) -> CoinRecords:
-        """Return what a statistic needs of its records."""
+        """Return the input of a statistic from its records."""
         if not isinstance(statistic, SumStatistic):
             raise _no_sums(mechanism)
         return SumRecords.read(mechanism, (statistic, data, codes), self.n_units)

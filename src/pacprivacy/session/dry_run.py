@@ -58,7 +58,7 @@ AS_GOOD = 1.05  # errors closer than this cannot be ranked by pilots
 
 
 class DryRun:
-    """What a release would be made of, for one pool and any number of mechanisms and budgets.
+    """Parts of a planned release, for one pool and any number of mechanisms and budgets.
 
     ``reason`` is why there is a pool.
     """

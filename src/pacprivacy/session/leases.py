@@ -2,9 +2,9 @@
 
 Answers come by the million, so they have no entry each. A *lease* is an amount that is reserved in
 the ledger before the first answer that it pays for is drawn; the file holds the rest of it.
-Principals have leases of their own, under their own limits and the total, and all of them share one
-secret. The more principals hold leases, the smaller is the next one. The next process goes on with
-the leases in the file.
+Principals have separate leases, under their own limits and the total; all share one secret. The
+more principals hold leases, the smaller is the next one. The next process goes on with the leases
+in the file.
 
 The file holds the secret, the belief, the balances and the leases. It is replaced before answers
 are published, and then the ledger's *mark* moves to it: so every older copy of the file is refused,
@@ -111,7 +111,7 @@ class Leases(SpendLog, ProcessBound):
         self._file = StateFile(state_path(self.ledger, state, dataset, ending))
 
     def begin(self, total: Spent, spent: Spent) -> None:
-        """Open an account for a responder that has none yet, and book what it has spent so far."""
+        """Open an account for a responder that has none yet, and book the amount spent so far."""
         if self.ledger.mark(self._service):
             raise LedgerError("the predictor must not be saved twice; it was. Load the first file.")
         owner = self._owner
@@ -167,7 +167,7 @@ class Leases(SpendLog, ProcessBound):
         return stored.state
 
     def left_for(self, principal: str, *, fresh: bool = False) -> Remaining:
-        """Return what a principal may still spend, as of its last lease or as of now."""
+        """Return the remaining budget of a principal, as of its last lease or as of now."""
         if fresh or principal not in self._balances:
             self._read(principal)
         held = self._leases.get(principal, Spent())
@@ -198,7 +198,7 @@ class Leases(SpendLog, ProcessBound):
         return ledgers.SessionPlace(name=self._mark)
 
     def settle(self, charge: Spent, payer: str | None = None) -> None:
-        """Put back what was booked and not needed."""
+        """Give back the booked amounts that were not needed."""
         booked, self._booked = self._booked, Spent()
         if booked == Spent():
             return

@@ -85,7 +85,7 @@ class Evaluated:
 
 @dataclass(frozen=True, slots=True, kw_only=True, eq=False)
 class PoolPlan(Plan):
-    """What would be released of one candidate of a pool.
+    """Planned release of one candidate of a pool.
 
     ``noise`` is around every candidate's output; the certificate follows from ``bundle``;
     ``belief`` is that of an attacker who saw the earlier releases.
@@ -323,7 +323,7 @@ class HeldCandidate(HeldSecret):
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Calibration:
-    """What a calibration rests on besides the budget: pool, belief, balances, a seed of its own."""
+    """Basis of a calibration besides the budget: pool, belief, balances, a seed of its own."""
 
     seed: int
     pool: Pool | None = None
@@ -351,7 +351,7 @@ Calibrate: TypeAlias = Callable[[AnyBudget, Calibration], NoisePlan]
 
 @dataclass(frozen=True, slots=True, kw_only=True, eq=False)
 class AccountShare:
-    """What a release may spend; curator-only but for ``limits``.
+    """Budget of a release; curator-only but for ``limits``.
 
     ``allowed`` is the most that each unit may pay of its balance in ``balances``, and ``part`` how
     much of the reserve that is left; None and unused where membership is not limited.
@@ -381,7 +381,7 @@ def account_share(
     balances: Balances | None,
     n_units: int,
 ) -> AccountShare:
-    """Return what a release may spend: the request, never more than the remaining budget.
+    """Return the budget of a release: the request, never more than the remaining budget.
 
     Without a request it is a share of the remaining budget, or all of it.
     """
@@ -497,9 +497,9 @@ class PoolSecret(HeldCandidate, SessionSecret):
         share: AccountShare | None = None,
         find_noise: Calibrate | None = None,
     ) -> PoolPlan:
-        """Calibrate the noise to the belief, prove what it does, and write the certificate.
+        """Calibrate the noise to the belief, prove its bounds, and write the certificate.
 
-        A step of a refinement has a ``share`` and a calibration of its own.
+        A step of a refinement has a ``share`` and a separate calibration.
         """
         assert self.pool is not None  # drawn in settle()
         share = self._share(request, purse) if share is None else share
@@ -557,7 +557,7 @@ class PoolSecret(HeldCandidate, SessionSecret):
         return PoolRefinement(self, (request, measured), share, purse, levels)
 
     def calibration(self, share: AccountShare, n_releases: int) -> Calibration:
-        """Return what the next calibration rests on, with a seed that none before it has used."""
+        """Return the basis of the next calibration, with a seed that none before it has used."""
         assert self.pool is not None  # drawn in settle()
         seed, log_p, heat = self._proof_seed(n_releases), self.now.log_p, None
         if share.balances is not None and share.allowed is not None:
@@ -605,7 +605,7 @@ class PoolSecret(HeldCandidate, SessionSecret):
             )
 
     def _share(self, request: Request, purse: Purse) -> AccountShare:
-        """Return what a release may spend."""
+        """Return the budget of a release."""
         assert self.pool is not None  # drawn in settle()
         limits = None
         if request.budget is not None:

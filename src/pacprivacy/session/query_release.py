@@ -85,7 +85,7 @@ def query_answer(release: Release) -> QueryAnswer | None:
 
     Guarantee
     ---------
-    Claim R-9. A function of what is published.
+    Claim R-9. A function of published values.
     """
     table = release.table
     if table is None:
@@ -143,7 +143,7 @@ class QueryRelease(Release):
 
     @property
     def query(self) -> str:
-        """The query, as it was written."""
+        """Text of the query."""
         return self.mechanism.query.text
 
     @property

@@ -163,7 +163,7 @@ class Accuracy:
 
 @dataclass(frozen=True, slots=True, kw_only=True, eq=False, repr=False)
 class GradualRelease(Release):
-    """What was released until it was good enough, or until the cap.
+    """Releases until the value was good enough, or until the cap.
 
     ``value`` is the precision-weighted mean of the ``steps``, each a release with a certificate of
     its own that can be verified; ``bundle`` is that of the last one. The certificate promises the
@@ -178,7 +178,7 @@ class GradualRelease(Release):
     steps: tuple[Release, ...] = field(repr=False)
 
     def save(self, folder: str | Path, *, sign: str | Path | None = None) -> Path:
-        """Write ``release.json`` (public), and every step in a folder of its own.
+        """Write ``release.json`` (public), and every step in a separate folder.
 
         The steps can be verified one by one; their ``curator.npz`` are for the curator alone.
         """
@@ -363,7 +363,7 @@ def refinement_shares(share: Spent, levels: int | None) -> tuple[float, ...]:
 class FallingNoise:
     """Noise of one fixed shape at falling levels, and the mean of observations; curator-only.
 
-    ``share`` is what all steps together may spend; the rule finds the shape at the whole share.
+    ``share`` is the budget of all steps together; the rule finds the shape at the whole share.
 
     Guarantee
     ---------
@@ -442,7 +442,7 @@ class PoolRefinement(Refinement):
 
     Guarantee
     ---------
-    Claim S-3. A step pays what remains of cap and ceiling up to its level.
+    Claim S-3. A step pays the rest of cap and ceiling up to its level.
     """
 
     def __init__(
@@ -534,7 +534,7 @@ class PoolRefinement(Refinement):
 def _part(
     share: AccountShare, fractions: tuple[float, float], nats: float, now: Balances | None
 ) -> AccountShare | None:
-    """Return what the next step may spend, given what the steps before it have left."""
+    """Return the budget of the next step, given what the steps before it have left."""
     done, fraction = fractions
     if nats <= _TINY:
         return None

@@ -1,6 +1,6 @@
 """Many answers about one secret, in one call: calibrate, draw, release, update the belief.
 
-Each question is a release of its own, calibrated to the belief after all earlier answers.
+Each question is a separate release, calibrated to the belief after all earlier answers.
 """
 
 import math
@@ -78,7 +78,7 @@ class Reply:
 
     ``noise_std`` is the largest standard deviation of a number of each answer, 0 where it is exact;
     ``unanimous`` says which questions all candidates answer alike: exact facts of the universe,
-    free of charge. ``charges`` is what each answer gave away at most, in nats; ``spent`` what all
+    free of charge. ``charges`` bounds the information of each answer, in nats; ``spent`` what all
     cost.
     """
 
@@ -247,7 +247,7 @@ def _tracked_gap(ones: float, zeros: float, usable: float) -> int:
 
 
 def _scale_moves(moves: Matrix, rows: Matrix, gaps: Vector, shares: Vector) -> float:
-    """Make beliefs before votes, in ``moves``, into what the votes are charged by.
+    """Make beliefs before votes, in ``moves``, into the charges of the votes.
 
     Returns a bound of ``E |a' - a|³ / E (a' - a)²`` over the votes, for ``|s| <= 1``; 0 where all
     are charged by their paths.
@@ -537,7 +537,7 @@ class Responder(SecretHolder):
     def _check_fits(
         self, units: VoteBalances, questions: VoteAnswers | ScoreAnswers, costly: int
     ) -> None:
-        """Refuse what some unit's balance might not cover, whatever the answers are."""
+        """Refuse questions that some unit's balance might not cover."""
         if costly == 1 and isinstance(questions, VoteAnswers):  # its cost is known before
             fits = units.holds(*questions.only_move(units.most))
         else:

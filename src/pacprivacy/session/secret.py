@@ -131,7 +131,7 @@ class SampleOptions:
 
 @dataclass(frozen=True, slots=True, kw_only=True, eq=False)
 class Request:
-    """Request for one release: a mechanism and what it may spend."""
+    """Request for one release: a mechanism and its budget."""
 
     mechanism: Mechanism
     budget: AnyBudget | None = None
@@ -142,7 +142,7 @@ class Request:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Purse:
-    """What a session may spend: its total, the amount spent, and the rest in its ledger.
+    """Budget of a session: its total, the amount spent, and the rest in its ledger.
 
     ``left`` remains to the payer, ``shared`` to the owner of the session; ``own_limit`` is the
     squared influence in the owner's own budget, if it has one. ``accounts`` are the balances or
@@ -159,7 +159,7 @@ class Purse:
 
 @dataclass(frozen=True, slots=True, kw_only=True, eq=False)
 class Cost:
-    """Cost of a release, and what had been spent when it was planned.
+    """Cost of a release, and the amount spent at the time of its plan.
 
     ``accounts`` are the balances or clocks of the units after the charge, where they have any.
     """
@@ -172,14 +172,14 @@ class Cost:
 
 @dataclass(frozen=True, slots=True, kw_only=True, eq=False)
 class Plan(ABC):
-    """What would be released: everything but the draw. Nothing was spent.
+    """Planned release: everything but the draw. Nothing was spent.
 
     Parameters
     ----------
     certificate : Certificate, public
         Certificate of the release, with the proved figures.
     cost : Cost
-        Cost of the release, and what was spent before it.
+        Cost of the release, and the amount spent before it.
     outputs : Outputs, curator-only
         The value on every candidate; with coins, on all records after clipping.
     error_bars : ErrorBars, public, optional
@@ -226,7 +226,7 @@ class Plan(ABC):
 
     @abstractmethod
     def value_of(self, observed: Any) -> Any:
-        """Return the released value, a function of what was observed."""
+        """Return the released value, a function of the observation."""
 
     def bars_of(self, observed: Any) -> ErrorBars | None:
         """Return the error bars of a release; by default those that were measured before."""
@@ -238,7 +238,7 @@ class Plan(ABC):
 
 @dataclass(frozen=True, slots=True, kw_only=True, eq=False)
 class Price:
-    """What a query of a principal pays before its rows are read, and the terms that it buys."""
+    """Cost of a query of a principal before its rows are read, and the terms that it buys."""
 
     charge: Spent
     accounts: Accounts | None
@@ -318,7 +318,7 @@ class HeldSecret(ABC):
 
     @abstractmethod
     def reading(self, spent: Spent, total: Spent) -> Odometer:
-        """Return the promise, the amounts spent, and what was learned in this run."""
+        """Return the promise, the amounts spent, and the information revealed in this run."""
 
 
 class SessionSecret(HeldSecret):
@@ -334,7 +334,7 @@ class SessionSecret(HeldSecret):
     """How queries are read: as functions of sums, or of a candidate's tables."""
 
     def spent_text(self, spent: Spent) -> str:
-        """Return what was spent, in a few words."""
+        """Return the spent amounts, in a few words."""
         return f"{spent.mi_nats or 0.0:.4g} nats spent"
 
     @abstractmethod
@@ -343,19 +343,19 @@ class SessionSecret(HeldSecret):
 
     @abstractmethod
     def go_on(self, state: SessionState) -> None:
-        """Continue from what a file holds."""
+        """Continue from the contents of a file."""
 
     def settle(self, request: Request) -> tuple[str, ...]:
-        """Fix what a budget depends on, once; return notes on it for the certificate."""
+        """Fix the conditions of a budget, once; return notes on it for the certificate."""
         return ()
 
     @abstractmethod
     def measure(self, request: Request, purse: Purse, notes: tuple[str, ...]) -> Any:
-        """Read what a release needs of the records; refuse more than the remaining budget."""
+        """Read the input of a release from the records; refuse more than the remaining budget."""
 
     @abstractmethod
     def plan(self, request: Request, measured: Any, purse: Purse) -> Plan:
-        """Find the noise, prove what it does, and write the certificate."""
+        """Find the noise, prove its bounds, and write the certificate."""
 
     @abstractmethod
     def refinement(
@@ -364,7 +364,7 @@ class SessionSecret(HeldSecret):
         """Return the steps of growing precision that a request's budget pays for."""
 
     def price(self, request: Request, purse: Purse) -> Price:
-        """Return what a query of a principal pays, whether it is answered or fails."""
+        """Return the cost of a query of a principal, whether it is answered or fails."""
         raise BudgetError(
             "sample must be coins for queries of principals; got a pool. Use sample=pac.Coins()."
         )
@@ -384,13 +384,13 @@ class SessionSecret(HeldSecret):
 
 
 class SpendLog:
-    """Record of what a session spends; this one lasts as long as its process."""
+    """Record of the expenses of a session; this one lasts as long as its process."""
 
     state: SessionState | None = None
-    """The session as it was left on disk; ``None`` for a new one."""
+    """Stored session; ``None`` for a new one."""
 
     def spent(self) -> Spent:
-        """Return what was spent before this process, crashed attempts included."""
+        """Return the amount spent before this process, crashed attempts included."""
         return Spent(mi_nats=0.0, success_increment=0.0)
 
     def left(self, payer: str | None = None) -> Spent:
@@ -414,7 +414,7 @@ class SpendLog:
         """Record the certificate; nobody sees the release before this returns."""
 
     def settle(self, charge: Spent, payer: str | None = None) -> None:
-        """Record what answers really cost, at most what was written down for them."""
+        """Record the true cost of answers, at most the booked one."""
 
     def flush(self, state: Callable[[], ResponderState]) -> None:
         """Store the state of a responder; nobody sees its answers before this returns."""
@@ -424,7 +424,7 @@ class SpendLog:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Odometer:
-    """The promise, the amounts spent, and what was learned in this run; curator-only.
+    """The promise, the amounts spent, and the information revealed in this run; curator-only.
 
     ``spent`` is the sum of the proved bounds so far; for success, what the smallest balance of any
     unit has lost. ``total`` is its limit. ``success_bound`` is the promise: no attacker guesses a
@@ -498,7 +498,7 @@ class Odometer:
 
 
 class SecretHolder(ProcessBound):
-    """Keeps one secret, and what was spent of a total.
+    """Keeps one secret, and the amount spent of a total.
 
     Guarantee
     ---------
@@ -568,7 +568,7 @@ class SecretHolder(ProcessBound):
         return receipt
 
     def observe_paid(self, sampler: ReleaseSampler[Any, Observed]) -> Observed:
-        """Draw the noise once, for what was charged by :meth:`prepay`."""
+        """Draw the noise once, for the charge of :meth:`prepay`."""
         self.check_process()
         self.check_open()
         return self._secret.observe(sampler, self._source)
@@ -599,7 +599,7 @@ class SecretHolder(ProcessBound):
         return receipt
 
     def keep(self, belief: Belief | None, n_releases: int = 1) -> None:
-        """Remember what was released, on disk where there is a ledger, before anyone sees it."""
+        """Remember the released value, on disk where there is a ledger, before anyone sees it."""
         secret, spent = self._secret, self._spent + Spent(n_releases=n_releases)
         self._book.keep(
             lambda: secret.state(
@@ -609,5 +609,5 @@ class SecretHolder(ProcessBound):
         secret.belief, self._spent = belief, spent
 
     def odometer(self) -> Odometer:
-        """Return the promise, the amounts spent, and what was learned in this run."""
+        """Return the promise, the amounts spent, and the information revealed in this run."""
         return self._secret.reading(self._spent, self._total)

@@ -283,7 +283,7 @@ class Session(SecretHolder):
         return tuple(self._releases)
 
     def plot(self, path: str | Path | None = None) -> Any:
-        """Draw what was spent after each release, under the total; needs matplotlib.
+        """Draw the budget spent after each release, under the total; needs matplotlib.
 
         Returns a figure, which a notebook shows; ``path`` is a file to write besides.
         """
@@ -307,7 +307,7 @@ class Session(SecretHolder):
         mechanism : callable or Mechanism
             As in :func:`pacprivacy.privatize`.
         budget : Information, Membership, EpsilonEquivalent, ResidualEntropy or several with ``&``
-            What this release may spend. ``Membership(q)`` is what a release may spend that is
+            Budget of this release. ``Membership(q)`` is what a release may spend that is
             the only one under a total of ``q``; of such releases ``T`` fit, for ``T = ((Q - 1/2)
             / (q - 1/2))²`` and a total of ``Q``.
         share : float in (0, 1] or str, optional
@@ -355,7 +355,7 @@ class Session(SecretHolder):
         name: str | None = None,
         totals: Totals = None,
     ) -> Plan:
-        """Return what :meth:`release`, with the same options, would release.
+        """Return the planned release of :meth:`release` with the same options.
 
         Nothing is drawn or spent.
         """
@@ -372,7 +372,7 @@ class Session(SecretHolder):
             return self._planned
 
     def _measure(self, request: Request) -> Any:
-        """Read what a request needs of the records; the purse is read again after every stage.
+        """Read the input of a request from the records; the purse is read again after every stage.
 
         What is left changes where a mechanism makes a release of its own meanwhile.
         """
@@ -462,7 +462,7 @@ class Session(SecretHolder):
         return self._book
 
     def query_stop(self) -> Callable[[], None]:
-        """Return what another thread calls to stop a query of this thread that reads its tables.
+        """Return a function by which another thread stops a query of this thread.
 
         Nothing is drawn then. Later it does nothing: released cells are elsewhere.
         """
@@ -506,7 +506,7 @@ class Session(SecretHolder):
         return self._planned
 
     def publish(self, plan: Plan) -> tuple[Release, Any]:
-        """Spend, draw the noise, remember what was seen, and build the released value.
+        """Spend, draw the noise, remember the observation, and build the released value.
 
         Guarantee
         ---------
@@ -544,7 +544,7 @@ class Session(SecretHolder):
     def _released(
         self, plan: Plan, observed: Any, receipt: Receipt | None, *, counted: bool = True
     ) -> Release:
-        """Remember what was seen, and build the released value; ``counted`` if it was prepaid."""
+        """Remember the observation, and build the released value; ``counted`` if it was prepaid."""
         belief, certificate, bundle = self._secret.remember(plan, observed)
         if not counted:
             self.keep(belief)
@@ -579,7 +579,7 @@ class Session(SecretHolder):
         )
 
     def _purse(self, payer: str | None = None) -> Purse:
-        """Return what there is to spend; the total is read again, since a pool may settle it."""
+        """Return the remaining budget; the total is read again, since a pool may settle it."""
         if self._book.state is None:
             self._total = self._secret.total(self._budget)
         left = self._book.left(payer)

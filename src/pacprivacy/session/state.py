@@ -55,7 +55,7 @@ class Storable(ABC):
 
     @abstractmethod
     def to_content(self) -> bytes:
-        """Return what a file holds."""
+        """Return the contents of a file."""
 
     @classmethod
     @abstractmethod

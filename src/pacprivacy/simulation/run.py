@@ -63,7 +63,7 @@ class Outputs:
 
     Row ``k`` of ``values``, shape (m, d), is the flattened value on subset ``k``, divided by
     ``scales`` (:func:`scale_run_outputs`). ``public`` was computed from all records or declared;
-    ``published`` is what of them the value shows. With ``rounds``, released numbers are counts.
+    ``published`` lists those that the value shows. With ``rounds``, released numbers are counts.
     ``model`` applies the value to new rows; ``own_units``: numbers are of several kinds. ``on_all``
     is the value on all records, in the units of ``values``; curator-only, None where it was not
     computed, NaN where there is none of this shape.

@@ -1,9 +1,9 @@
-"""What one unit can add to sums, by declaration alone: ranges, levels, weights, rows per unit.
+"""Bounds on the contribution of a unit: ranges, levels, weights, rows per unit.
 
 Where all of it is declared, noise need not be computed from records. The sums are split into
-*axes*, each with the largest length that one row can have along it, and every axis gets a fixed
-share of what a unit may cost. What a row adds is bounded by the sum over axes, and all axes reach
-their bound together, so no noise is wasted.
+*axes*, each with the largest length that one row can have along it. Every axis gets a fixed share
+of the cost of a unit. A row's contribution is bounded by the sum over axes; all axes reach their
+bound together, so no noise is wasted.
 """
 
 from __future__ import annotations
@@ -113,7 +113,7 @@ class Declaration:
 
     @property
     def n_axes_of_row(self) -> int:
-        """The most sums, each with noise of its own, that one row can change."""
+        """The most sums, each with separate noise, that one row can change."""
         if self.statistic == "histogram":
             return max(1, len(self.columns))
         return sum(1 if axis.merged else len(axis.places) for axis in self.axes())
@@ -123,8 +123,9 @@ class Declaration:
 
         Guarantee
         ---------
-        Claim C-9. What a row of declared values adds has at most the length ``reach`` along every
-        axis, in exact arithmetic; it lies in one cell (of a histogram, in one for every column).
+        Claim C-9. The contribution of a row of declared values has at most the length ``reach``
+        along every axis, in exact arithmetic; it lies in one cell (of a histogram, in one for
+        every column).
         """
         if self.statistic == "histogram":
             return (SumAxis((0,), merged=False, reach=math.sqrt(len(self.columns)), share=1.0),)
@@ -166,7 +167,7 @@ class Declaration:
         return float(max(column.high - centre, centre - column.low) ** power)
 
     def centre_of(self, column: DeclaredColumn) -> float:
-        """Return what is subtracted from a column before it is summed."""
+        """Return the centre of a column, subtracted before the sum."""
         if self.statistic not in ("mean", "variance"):
             return 0.0
         apart = self.statistic == "variance" and column.n_levels > 0
@@ -200,7 +201,7 @@ class Declaration:
         return rows * self.row_influence(grid * units_per_std) + rounding * ROUND_UP_REACH
 
     def text(self, unit: str) -> str:
-        """Return what was declared, in words."""
+        """Return the declarations in words."""
         cells = "bins" if self.statistic == "histogram" else "groups"
         said = [str(column) for column in self.columns]
         if self.n_cells > 1:

@@ -55,12 +55,12 @@ class SampleValue(ABC):
         """Scales in which the errors of the numbers are compared."""
 
     def outputs_of(self, numbers: Vector) -> Vector:
-        """Return what is released, an affine function of the numbers that noise is added to."""
+        """Return the released values, an affine function of the numbers that noise is added to."""
         return numbers
 
     @property
     def jacobian(self) -> Matrix | None:
-        """Derivatives of what is released, (numbers, outputs); None: the numbers themselves."""
+        """Derivatives of the released values, (numbers, outputs); None: the numbers themselves."""
         return None
 
     @property
@@ -217,7 +217,7 @@ def check_influence(
     keep: float = CHECKED_KEEP,
     rng: int = 0,
 ) -> CheckedInfluence:
-    """Compare what a mechanism states of one unit's influence with leaving units out.
+    """Compare the stated influence of units with their removal.
 
     Draws samples, and computes the value with and without units: those with the largest stated
     influence, and others. For a statistic of sums, the value of all sums less the contribution of a

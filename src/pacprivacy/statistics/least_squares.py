@@ -32,11 +32,11 @@ UnitCodes = tuple[Integers, int]  # the unit of every row, and how many units th
 
 @dataclass(frozen=True, slots=True, kw_only=True, eq=False)
 class LeastSquaresRows:
-    """Rows and what is fitted to them; curator-only.
+    """Rows and the fit to them; curator-only.
 
     ``Z``, shape (units, rows of a unit, columns), has zeros where a unit has fewer rows.
     ``penalty`` is that of the square of every coefficient, for all rows; ``outputs`` an affine map
-    from coefficients to what is released.
+    from coefficients to the released values.
     """
 
     Z: Cube = field(repr=False)
@@ -98,7 +98,7 @@ class LeastSquaresValue(InfluencedValue):
     ``X``, shape (units, rows of a unit, columns), are rows in coordinates of the fit, ``residuals``
     theirs at the fit on all rows, ``theta``. ``penalty`` is that of the sample, in these
     coordinates, ``pull`` its slope at the fit. ``into`` leads from coordinates to coefficients,
-    ``to_outputs`` to what is released; ``centre`` is that of all rows as they are weighted here,
+    ``to_outputs`` to the released values; ``centre`` is that of all rows as they are weighted here,
     ``on_all`` without weights.
     """
 

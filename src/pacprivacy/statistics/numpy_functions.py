@@ -156,7 +156,7 @@ def _function_obstacle(mechanism: FunctionMechanism, data: Data) -> str | None:
 def declared_sums(
     statistic: SumStatistic, data: Data, units: npt.NDArray[Any] | None, rows_per_unit: int
 ) -> tuple[SumStatistic, Declaration, UnitSums]:
-    """Return a statistic with everything declared, its declaration, and what units add to it.
+    """Return a statistic with everything declared, its declaration, and the contributions to it.
 
     Of every unit the first rows are used; where every row is a unit, all are.
     """

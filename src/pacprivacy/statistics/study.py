@@ -255,7 +255,7 @@ class _SurveyDesign:
     """The cluster of every unit and the stratum of every cluster; curator-only.
 
     Clusters count as drawn with replacement within strata, as in most survey programs. The variance
-    of a smooth function of sums is that of its linearisation: what every unit changes is added up
+    of a smooth function of sums is that of its linearisation: each unit's influence is added up
     by cluster, and clusters are compared within their stratum.
     """
 

@@ -84,7 +84,7 @@ class SummedStatistic(Statistic, SumStatistic):
         return np.where(np.isnan(values), fill, np.clip(values, low, high))
 
     def _limits(self) -> tuple[Vector, Vector] | None:
-        """Return what means and variances can be, of columns whose ranges are declared."""
+        """Return the possible means and variances of columns whose ranges are declared."""
         return None
 
     def declare(self, rows_per_unit: int) -> tuple[Self, Declaration]:

@@ -1,4 +1,4 @@
-"""What all statistics share: rows of a candidate as numbers, gaps, levels, conditions, names."""
+"""Common parts of all statistics: rows as numbers, gaps, levels, conditions, names."""
 
 from __future__ import annotations
 
@@ -63,7 +63,7 @@ class StatisticRows:
 
 @dataclass(frozen=True, slots=True, kw_only=True, eq=False)
 class StatisticLayout:
-    """What is the same for all candidates: names, levels, centres that steady the arithmetic."""
+    """Common to all candidates: names, levels, centres that steady the arithmetic."""
 
     terms: tuple[tuple[str, str, str | None], ...]  # name, column, level of a category
     levels: Mapping[str, tuple[str, ...]]
@@ -82,7 +82,7 @@ class StatisticLayout:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Statistic(Mechanism):
-    """What all statistics share; made by the functions of :mod:`pacprivacy.stats`.
+    """Common base of all statistics; made by the functions of :mod:`pacprivacy.stats`.
 
     Parameters
     ----------

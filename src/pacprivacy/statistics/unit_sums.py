@@ -298,7 +298,7 @@ class UnitSums:
                 yield cell, slice(start, min(start + rows, stop))
 
     def units_of(self, entries: slice) -> npt.NDArray[np.int64] | slice:
-        """Return what picks the units of some entries out of an array over units."""
+        """Return the index of the units of some entries in an array over units."""
         return entries if self.units is None else self.units[entries]
 
     @property
@@ -473,7 +473,7 @@ class SumStatistic(Mechanism):
 
     @property
     def batch(self) -> Batch | None:
-        """All candidates at once, unless what a row adds depends on others."""
+        """All candidates at once, unless a row's contribution depends on others."""
         return None if self.coin_obstacle() is not None else self._evaluate_pool
 
     def _evaluate_pool(self, data: Data, pool: Pool) -> Matrix:
@@ -559,7 +559,7 @@ class SumStatistic(Mechanism):
         )
 
     def declared_errors(self, sums: Sums, deviations: Matrix) -> Matrix:
-        """Return deviations of every cell, not above what was declared allows."""
+        """Return deviations of every cell, within the declared bounds."""
         return deviations
 
     def output_slopes(self, contributions: UnitSums) -> npt.NDArray[np.float64]:

@@ -648,7 +648,7 @@ def _total_of(limits: Spent, *, coins: bool) -> AnyBudget | None:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class _Stratified(Balanced):
-    """A pool that is stratified by labels of its own."""
+    """A pool that is stratified by its own labels."""
 
     labels: Any = field(repr=False)
 

@@ -82,7 +82,7 @@ class Schema:
 
     @classmethod
     def guess(cls, table: Table, reading: Reading) -> Self:
-        """Describe the columns of a table as it was read; all ranges and levels are guesses."""
+        """Describe the columns of a table; all ranges and levels are guesses."""
         columns = {name: _guess(column) for name, column in table.columns.items()}
         return cls(
             delimiter=reading.delimiter,

@@ -61,7 +61,7 @@ _WHOLE: Final = re.compile(r"^(\d+)\.0+$")
 class Table:
     """The columns of a file; curator-only but for ``names``, which are in the order of the file.
 
-    ``digest`` is SHA-256 of the file; ``notes`` say what was guessed.
+    ``digest`` is SHA-256 of the file; ``notes`` list the guesses.
     """
 
     columns: Mapping[str, TableColumn] = field(repr=False)

@@ -1,6 +1,6 @@
 """Bounds: divergences and entropies, the log-determinant, the lattice, deviations, success rates.
 
-What is estimated from draws comes with an interval and its confidence.
+Estimates from draws come with an interval and its confidence.
 """
 
 import math

@@ -121,11 +121,11 @@ def test_median_ignores_a_wild_block_and_composes() -> None:
     median = MedianAggregator(bounds=(-5.0, np.array([5.0, 10.0])), n_points=201)
     outputs = np.random.default_rng(4).normal([1.0, 4.0], 0.1, size=(300, 2))
     outputs[0] = 1e12
-    value, noise = median.combine(outputs, 2.0, 0.0, dp_noise_source(0))
+    value, noise, _ = median.combine(outputs, 2.0, 0.0, dp_noise_source(0))
     assert np.allclose(value, [1.0, 4.0], atol=0.3)
     assert noise["epsilon of each coordinate"] == 1.0
     many = np.zeros((300, 200))
-    _, noise = MedianAggregator(bounds=(-1.0, 1.0)).combine(many, 1.0, 1e-5, dp_noise_source(0))
+    _, noise, _ = MedianAggregator(bounds=(-1.0, 1.0)).combine(many, 1.0, 1e-5, dp_noise_source(0))
     share = noise["epsilon of each coordinate"]
     assert share > 1.0 / 200
     rho = 200 * share**2 / 2

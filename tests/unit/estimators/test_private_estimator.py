@@ -199,12 +199,6 @@ def test_pca_projects_and_restores() -> None:
     assert lost < 2 * np.linalg.norm(X - plain.inverse_transform(plain.transform(X)))
 
 
-def test_pca_on_the_mean_of_the_universe_says_so() -> None:
-    model = PrivatePCA(1, center="universe", **SEEDED).fit(X)
-    np.testing.assert_allclose(model.mean_, X.mean(axis=0))
-    assert any("mean of the whole universe" in item for item in model.certificate_.public)
-
-
 def test_svc_predicts_by_its_hyperplanes() -> None:
     model = PrivateLinearSVC(C=0.1, **SEEDED).fit(X, NAMES)
     scores = X @ model.coef_.T + model.intercept_
@@ -473,7 +467,6 @@ def test_a_vector_is_refused_without_quoting_it() -> None:
         (PrivateKMeans(46, **FAST), "n_clusters must be at most the number of rows"),
         (PrivateKMeans(0, **FAST), "n_clusters must be a whole number"),
         (PrivatePCA(4, **FAST), "n_components must be at most the rank"),
-        (PrivatePCA(2, center="north", **FAST), "center must be"),  # type: ignore[arg-type]
         (PrivateLinearSVC(-1.0, **FAST), "C must be a positive"),
         (PrivateForestClassifier(0, **FAST), "n_estimators must be a whole number"),
         (PrivateEstimator(KMeans(46), **FAST), "n_samples=45"),

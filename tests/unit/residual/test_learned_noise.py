@@ -29,7 +29,6 @@ def hand_made(factor: np.ndarray, outputs: np.ndarray, claimed: float = 0.0) -> 
         factor=factor,
         spread=spread_of(outputs, np.full(m, 1 / m)),
         log_p=np.full(m, -math.log(m)),
-        n_steps=0,
     )
 
 
@@ -143,5 +142,5 @@ def test_impossible_settings_are_refused() -> None:
         Training(n_steps=0)
     with pytest.raises(BudgetError, match="n_slices must be at least 0"):
         Training(n_slices=-1)
-    with pytest.raises(BudgetError, match="tolerance"):
-        Training(tolerance=0.0)
+    with pytest.raises(BudgetError, match="leader_rate"):
+        Training(leader_rate=0.0)

@@ -24,8 +24,8 @@ from pacprivacy.residual.learned_noise import Follower
 from pacprivacy.sample import Balanced
 
 BUDGETS = (0.25, 2.0)
-EXACT = Training(n_steps=400, batch=256, chunk=50)
-BRIEF = Training(n_steps=60, chunk=20, batch=128, warm_up=20, hidden=16, n_check=1 << 16)
+EXACT = Training(n_steps=400, batch=256)
+BRIEF = Training(n_steps=60, batch=128, warm_up=20, hidden=16, n_check=1 << 16)
 
 pytestmark = pytest.mark.usefixtures("quick_compiler")
 
@@ -101,22 +101,6 @@ def test_the_same_seed_gives_the_same_noise_and_another_one_does_not() -> None:
         assert not np.array_equal(first.factor, third.factor)
 
 
-def test_training_stops_when_calm() -> None:
-    calm = replace(EXACT, tolerance=0.5, patience=2)
-    learned, _ = learn_noise_curve(
-        iris_means(),
-        BUDGETS,
-        family="gaussian_full",
-        follower="exact",
-        training=calm,
-        rng=0,
-    )
-    assert learned.n_steps % calm.chunk == 0
-    assert calm.n_steps // 2 < learned.n_steps < calm.n_steps
-    # a budget that was done stays as it was while the other one goes on
-    assert not np.array_equal(learned.factor, learned_exactly()[0].factor)
-
-
 @pytest.mark.claim("W-2")
 def test_a_decoder_that_sees_one_projection_understates() -> None:
     sliced = replace(BRIEF, n_slices=1)
@@ -131,7 +115,6 @@ def test_a_decoder_that_sees_one_projection_understates() -> None:
 def test_no_follower_claims_more_than_there_is(follower: Follower) -> None:
     training = Training(
         n_steps=20,
-        chunk=20,
         batch=64,
         warm_up=0,
         follower_steps=1,
