@@ -1,6 +1,6 @@
 """What SQL is answered, and how: every construct with a query, as marks of tests.
 
-``python -m tests.sql_support`` writes the table of docs/reference/queries.md; a test compares it.
+``python -m tests.sql_support`` writes the lists of docs/reference/queries.md; a test compares them.
 """
 
 from __future__ import annotations
@@ -130,7 +130,7 @@ ANSWERED = [
     case("right, full, semi and anti joins; left joins of a public table", ALONE,
          "SELECT count(*) AS n, count(b.visit) AS m FROM visits a FULL JOIN visits b "
          "ON a.visit = b.visit + 1"),
-    case("left joins that keep what has no match", ALONE,
+    case("left joins between units that keep what has no match", ALONE,
          "SELECT count(*) AS n FROM visits a LEFT JOIN visits b ON a.visit = b.visit + 1 "
          "WHERE b.visit IS NULL"),
     case("left joins that keep what has no match", SUMS,
@@ -278,21 +278,13 @@ def cells_of_candidate(query: Any, tables: pac.Tables, units: Any) -> Any:
 
 
 def matrix() -> str:
-    """Return a table of constructs for each plan, and a list of those that are refused."""
-    found: dict[tuple[str, str], str] = {}
-    for param in (*ANSWERED, *NOT_ANSWERED):
-        (mark,) = param.marks
-        found.setdefault(mark.args, param.values[0])
-    tables = []
-    for plan in (SUMS, ALONE):
-        rows = [
-            f"| {construct} | `{query.replace('|', chr(92) + '|')}` |"
-            for (construct, its_plan), query in found.items()
-            if its_plan == plan
-        ]
-        tables.append("\n".join([f"| {plan} | for example |", "|---|---|", *rows]) + "\n")
-    refused = "; ".join(construct for construct, plan in found if plan == REFUSED)
-    return "\n".join([*tables, f"Refused: {refused}.\n"])
+    """Return the constructs of every plan, each with a test."""
+    found = dict.fromkeys(mark.args for param in (*ANSWERED, *NOT_ANSWERED) for mark in param.marks)
+    lines = []
+    for plan in (SUMS, ALONE, REFUSED):
+        constructs = "; ".join(construct for construct, its_plan in found if its_plan == plan)
+        lines.append(f"- **{plan.capitalize()}:** {constructs}.")
+    return "\n".join(lines) + "\n"
 
 
 def lists() -> str:

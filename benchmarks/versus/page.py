@@ -76,8 +76,9 @@ def fill(text: str, results: list[dict[str, Any]]) -> str:
 
 
 def _number(score: float, half_width: float) -> str:
+    """Return a score with the digits that its interval leaves."""
     digits = max(3, 1 - math.floor(math.log10(max(half_width, 1e-6))))
-    return f"{score:.{digits}f} ± {half_width:.{digits}f}"
+    return f"{score:.{digits}f}"
 
 
 def score_table(results: list[dict[str, Any]]) -> str:

@@ -119,15 +119,17 @@ def test_every_group_of_a_paper_and_every_figure_that_it_stands_for_has_a_row() 
 
 
 def test_coverage_on_its_page_is_what_was_measured_and_within_bounds() -> None:
-    script = runpy.run_path(str(ROOT / "benchmarks" / "noise" / "coverage.py"))
     stored = json.loads((ROOT / "benchmarks/results/coverage.json").read_text("utf-8"))
     page = (ROOT / "docs" / "howto" / "own-function.md").read_text(encoding="utf-8")
-    part = page.split("| number | releases |")[1].split("\n\n")[0]
-    assert part.splitlines()[2:] == script["page_rows"](stored)
-    for row in (row for pool in stored["pools"] for row in pool["rows"]):
-        assert row["releases"] >= 400
-        for target in ("records", "population"):
-            assert 0.91 <= row["covered"][target] / row["releases"] <= 0.99, row
+    rows = [row for pool in stored["pools"] for row in pool["rows"]]
+    shares = [
+        row["covered"][target] / row["releases"]
+        for row in rows
+        for target in ("records", "population")
+    ]
+    assert f"between {100 * min(shares):.1f} and {100 * max(shares):.1f} times in 100" in page
+    assert all(row["releases"] >= 400 for row in rows)
+    assert 0.91 <= min(shares) <= max(shares) <= 0.99
 
 
 def test_refinements_were_attacked_as_the_claim_says() -> None:

@@ -167,9 +167,10 @@ def _pay_for_grid(
     kept = GRID_SHARE * delta
     while kept < delta:
         value = find(delta - kept)
-        if value is None or dp_noise_price(value, distance) <= kept:
+        price = 0.0 if value is None else dp_noise_price(value, distance)
+        if price <= kept:
             return value
-        kept *= 8.0
+        kept = max(8.0 * kept, price)  # at less δ the figure, and its price, only grow
     return math.inf
 
 

@@ -16,7 +16,15 @@ from typing import Any, Final, Literal, Self, TypeAlias
 import numpy as np
 import numpy.typing as npt
 
-from pacprivacy._checks import Array, Matrix, Vector, as_told, check_count, fixed_mechanism
+from pacprivacy._checks import (
+    Array,
+    Integers,
+    Matrix,
+    Vector,
+    as_told,
+    check_count,
+    fixed_mechanism,
+)
 from pacprivacy._rounding import power_of_two, two_digits
 from pacprivacy.errors import MechanismError
 from pacprivacy.mechanism.data import (
@@ -574,7 +582,7 @@ def _check_settings(**settings: Any) -> None:
             )
 
 
-def _read_target(y: npt.NDArray[Any]) -> Vector:
+def _read_target(y: Array) -> Vector:
     if y.dtype.kind not in "biuf":
         raise MechanismError(f"targets must be numbers; got {y.dtype}. Use loss='logistic'.")
     numbers = y.astype(np.float64)
@@ -590,8 +598,8 @@ def _check_finite(numbers: Array, what: str) -> None:
 
 
 def steps_of(
-    mechanism: Mechanism, data: Data, units: npt.NDArray[Any] | None
-) -> tuple[StepMechanism, Data, npt.NDArray[Any] | None] | None:
+    mechanism: Mechanism, data: Data, units: Integers | None
+) -> tuple[StepMechanism, Data, Integers | None] | None:
     """Return the steps behind a mechanism, its records, and the unit of each; None: another."""
     for layer in mechanism_layers(mechanism):
         if isinstance(layer, StepMechanism):

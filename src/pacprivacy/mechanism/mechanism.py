@@ -19,7 +19,7 @@ from typing import Any, Final, Literal, Self, TypeAlias
 import numpy as np
 import numpy.typing as npt
 
-from pacprivacy._checks import Mask, Matrix, Vector, as_told
+from pacprivacy._checks import Integers, Mask, Matrix, Vector, as_told
 from pacprivacy._rounding import power_of_two
 from pacprivacy.errors import MechanismError
 from pacprivacy.mechanism.columns import fill_column_means, list_columns
@@ -27,7 +27,7 @@ from pacprivacy.mechanism.data import Data, Parts, Value
 from pacprivacy.sample import Pool
 
 Batch = Callable[[Data, Pool], npt.NDArray[np.float64]]
-Codes: TypeAlias = npt.NDArray[Any]  # the number of the unit of every row
+Codes: TypeAlias = Integers  # the number of the unit of every row
 Influence = Callable[[Data, Codes, Mask], Matrix]
 Named: TypeAlias = dict[str, Any]  # a value, with the names of its columns
 AppliedModel: TypeAlias = Mapping[str, Any]  # how a value is applied to new rows, as JSON types

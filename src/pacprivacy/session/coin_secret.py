@@ -355,10 +355,11 @@ class CoinSecret(SessionSecret):
         labels, self.unit = self._labels(options.units)
         self._has_units = labels is not None
         self.n_units = data.n_rows
-        self._codes: npt.NDArray[np.int32] | None = None
+        self._codes: npt.NDArray[np.int64] | None = None
         self._ids: tuple[bytes, ...] | None = None
         if labels is not None:
-            self._codes, self._ids = code_units(labels, data.n_rows)
+            codes, self._ids = code_units(labels, data.n_rows)
+            self._codes = codes.astype(np.int64)
             self.n_units = len(self._ids)
         self.keep = coins.resolve(self.n_units)
         self._roster: Roster | None = None

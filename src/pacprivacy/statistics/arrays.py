@@ -8,7 +8,7 @@ from typing import Any, ClassVar, Final, Literal, Self
 import numpy as np
 import numpy.typing as npt
 
-from pacprivacy._checks import Matrix, Vector, as_floats, check_count
+from pacprivacy._checks import Integers, Matrix, Vector, as_floats, check_count
 from pacprivacy.errors import MechanismError
 from pacprivacy.mechanism import (
     Data,
@@ -58,7 +58,7 @@ class ArrayStatistic(SumStatistic):
         return read_data_columns(parts, self.name)
 
     @np.errstate(over="ignore", invalid="ignore")  # what is too large is refused
-    def contributions(self, data: Data, units: npt.NDArray[Any] | None = None) -> UnitSums:
+    def contributions(self, data: Data, units: Integers | None = None) -> UnitSums:
         X = self._table(data.parts)
         mean, centre = X.mean(axis=0), np.zeros(X.shape[1])
         chunks = [slice(i, i + _ROWS_AT_ONCE) for i in range(0, len(X), _ROWS_AT_ONCE)]
@@ -76,7 +76,6 @@ class ArrayStatistic(SumStatistic):
         return UnitSums.of_rows(
             block,
             units=units,
-            n_units=len(X) if units is None else int(units.max(initial=-1)) + 1,
             centre=centre,
             scales=self._output_scales(np.where(deviations > 0, deviations, 1.0)),
         )
@@ -271,7 +270,7 @@ class Histogram(ArrayStatistic):
         """Edges by column, as :meth:`prepare` has set them."""
         return fixed_mechanism(self.edges, "edges")
 
-    def contributions(self, data: Data, units: npt.NDArray[Any] | None = None) -> UnitSums:
+    def contributions(self, data: Data, units: Integers | None = None) -> UnitSums:
         """Return the contribution of every unit to every bin, each of which is a cell."""
         X, edges = self._table(data.parts), np.asarray(self.fixed_edges)
         n_bins = edges.shape[1] - 1
@@ -280,7 +279,6 @@ class Histogram(ArrayStatistic):
         return UnitSums.of_rows(
             np.ones((len(X) * len(edges), 1)),
             units=np.tile(of_row, len(edges)),
-            n_units=int(of_row.max(initial=-1)) + 1,
             cells=np.concatenate(
                 [np.where(bins < n_bins, j * n_bins + bins, -1) for j, bins in enumerate(cells)]
             ),

@@ -122,10 +122,10 @@ class CountQuantiles(_Binned):
 
     @property
     def published(self) -> tuple[str, ...]:
-        said = super(CountQuantiles, self).published
+        facts = super(CountQuantiles, self).published
         names = ", ".join(dict.fromkeys(self._columns_of_terms)) if self.layout else "columns"
         return (
-            *said,
+            *facts,
             f"quantiles of {names}, rounded to a sixteenth of a deviation: their grids",
             f"whether {names} hold whole numbers",
         )

@@ -11,7 +11,7 @@ from __future__ import annotations
 import math
 from collections.abc import Iterator
 from dataclasses import dataclass
-from typing import Annotated, Any, Final, Literal, NamedTuple
+from typing import Annotated, Final, Literal, NamedTuple
 
 import msgspec
 import numpy as np
@@ -203,17 +203,17 @@ class Declaration:
     def text(self, unit: str) -> str:
         """Return the declarations in words."""
         cells = "bins" if self.statistic == "histogram" else "groups"
-        said = [str(column) for column in self.columns]
+        declared = [str(column) for column in self.columns]
         if self.n_cells > 1:
-            said.append(f"{self.n_cells} {cells}")
+            declared.append(f"{self.n_cells} {cells}")
         if self.largest_weight != 1.0:
-            said.append(f"weights of at most {self.largest_weight:g}")
+            declared.append(f"weights of at most {self.largest_weight:g}")
         more = "" if self.rows_per_unit == 1 else f", the first {self.rows_per_unit} at most"
-        said.append(f"rows of one {unit}: {self.rows_per_unit}{more}")
-        return "; ".join(said)
+        declared.append(f"rows of one {unit}: {self.rows_per_unit}{more}")
+        return "; ".join(declared)
 
 
-def first_rows(units: npt.NDArray[Any], most: int) -> Integers:
+def first_rows(units: Integers, most: int) -> Integers:
     """Return the rows that are used of every unit: its first ones, in the order of the table.
 
     Whether a row is used depends on the rows of its own unit alone.

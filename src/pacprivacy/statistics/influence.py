@@ -8,7 +8,6 @@ from dataclasses import dataclass, field
 from typing import Any, Final, Literal
 
 import numpy as np
-import numpy.typing as npt
 
 from pacprivacy._checks import Integers, Mask, Matrix, Vector
 from pacprivacy._random import public_generator
@@ -116,7 +115,7 @@ class AveragedStatistic(ABC):
 
     @abstractmethod
     def on_samples(
-        self, data: Data, units: npt.NDArray[Any] | None, coins: CoinUnits
+        self, data: Data, units: Integers | None, coins: CoinUnits
     ) -> SampleValue | None:
         """Return the value on samples; ``units`` numbers the unit of every row from 0 on.
 
@@ -184,9 +183,7 @@ class InfluencedStatistic(AveragedStatistic):
 
     mechanism: Mechanism
 
-    def on_samples(
-        self, data: Data, units: npt.NDArray[Any] | None, coins: CoinUnits
-    ) -> InfluencedValue:
+    def on_samples(self, data: Data, units: Integers | None, coins: CoinUnits) -> InfluencedValue:
         """Return the value on samples, after a check of a few influences."""
         value = _own_value(self.mechanism, data, units, coins.n_units)
         _compare(
@@ -268,9 +265,7 @@ def check_influence(
     return _compare(value, n_samples=n_samples, n_units=n_units, keep=keep, seed=rng)
 
 
-def _own_value(
-    mechanism: Mechanism, data: Data, units: npt.NDArray[Any] | None, n_units: int
-) -> OwnValue:
+def _own_value(mechanism: Mechanism, data: Data, units: Integers | None, n_units: int) -> OwnValue:
     codes = np.arange(data.n_rows) if units is None else np.asarray(units, dtype=np.int64)
     on_all = _evaluate_all(mechanism, data)[0]
     if not np.isfinite(on_all).all():
@@ -342,7 +337,7 @@ def _compare_sums(
         size = np.maximum(np.abs(less), np.abs(again)) + float(np.nanmax(np.abs(again), initial=0))
         if not (both | (difference <= AGREEMENT * size)).all():
             raise MechanismError(
-                "contributions must add up: the value of all sums less what a unit adds differs "
+                "contributions must add up: the value of all sums less those of a unit differs "
                 "from that of the rows of all others. What a unit adds must not depend on others."
             )
         largest = max(largest, float(np.nanmax(difference, initial=0.0)))

@@ -130,8 +130,8 @@ def shaping_slopes(slopes: Cube, sums: UnitSums) -> Matrix:
     sizes = np.sqrt(each * totals)
     units = (np.abs(slopes) * sizes[:, None, :]).max(axis=(1, 2), initial=0.0)[:, None]
     weights = units * np.clip(np.square(STEADY_UNITS / each), LEAST_STEADY, 1.0)
-    own = np.divide(weights, sizes, out=np.zeros_like(sizes), where=sizes > 0)
-    steady = own[:, :, None] * np.eye(sums.block)
+    of_sums = np.divide(weights, sizes, out=np.zeros_like(sizes), where=sizes > 0)
+    steady = of_sums[:, :, None] * np.eye(sums.block)
     return flatten_slopes(np.concatenate([slopes, steady], axis=1))
 
 

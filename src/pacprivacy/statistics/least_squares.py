@@ -77,13 +77,13 @@ def _rows_by_unit(Z: Matrix, y: Vector, codes: Integers, n_units: int) -> tuple[
     width = int(min(counts.max(initial=1), d))
     Z3, y2 = np.zeros((n_units, width, d)), np.zeros((n_units, width))
     starts = np.cumsum(counts) - counts
-    few = counts <= width
-    own = np.repeat(few, counts)  # in the order of units
+    fits = counts <= width
+    within = np.repeat(fits, counts)  # in the order of units
     of_unit = codes[order]
     place = np.arange(len(order)) - starts[of_unit]
-    rows = order[own]
-    Z3[of_unit[own], place[own]], y2[of_unit[own], place[own]] = Z[rows], y[rows]
-    for unit in np.flatnonzero(~few).tolist():
+    rows = order[within]
+    Z3[of_unit[within], place[within]], y2[of_unit[within], place[within]] = Z[rows], y[rows]
+    for unit in np.flatnonzero(~fits).tolist():
         rows = order[starts[unit] : starts[unit] + counts[unit]]
         turned = np.linalg.qr(np.column_stack([Z[rows], y[rows]]), mode="r")
         triangle: Matrix = np.asarray(turned)[:width]

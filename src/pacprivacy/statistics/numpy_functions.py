@@ -11,6 +11,7 @@ from typing import Any, Final
 import numpy as np
 import numpy.typing as npt
 
+from pacprivacy._checks import Integers
 from pacprivacy.errors import MechanismError
 from pacprivacy.mechanism import (
     Data,
@@ -99,8 +100,8 @@ def _read_options(
 
 
 def statistic_with_coins(
-    mechanism: Mechanism, data: Data, units: npt.NDArray[Any] | None
-) -> tuple[CoinStatistic, Data, npt.NDArray[Any] | None]:
+    mechanism: Mechanism, data: Data, units: Integers | None
+) -> tuple[CoinStatistic, Data, Integers | None]:
     """Return the statistic behind a mechanism, its records, and the unit of each."""
     for inner in mechanism_layers(mechanism):
         statistic: CoinStatistic | None = None
@@ -140,8 +141,8 @@ def refuse_obstacles(mechanism: Mechanism) -> None:
     for inner in mechanism_layers(mechanism):
         if (obstacle := inner.coin_obstacle()) is not None:
             raise MechanismError(
-                f"sample must be a pool where {obstacle}; got coins. Write sample=pac.Balanced(), "
-                "or leave that option out."
+                f"a pool must be used where {obstacle}; got coins. Use a pool: "
+                "sample=pac.Balanced(), or leave that option out."
             )
 
 
@@ -154,7 +155,7 @@ def _function_obstacle(mechanism: FunctionMechanism, data: Data) -> str | None:
 
 
 def declared_sums(
-    statistic: SumStatistic, data: Data, units: npt.NDArray[Any] | None, rows_per_unit: int
+    statistic: SumStatistic, data: Data, units: Integers | None, rows_per_unit: int
 ) -> tuple[SumStatistic, Declaration, UnitSums]:
     """Return a statistic with everything declared, its declaration, and the contributions to it.
 

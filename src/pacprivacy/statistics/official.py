@@ -15,7 +15,7 @@ import numpy as np
 import numpy.typing as npt
 import scipy
 
-from pacprivacy._checks import Matrix, Vector, as_told
+from pacprivacy._checks import Integers, Matrix, Vector, as_told
 from pacprivacy.errors import MechanismError
 from pacprivacy.mechanism import Data, MechanismWrapper, fixed_mechanism
 from pacprivacy.statistics.joint_sums import (
@@ -158,7 +158,7 @@ class OfficialTable(JointStatistic, MechanismWrapper):
     def coin_obstacle(self) -> str | None:
         return self.inner.coin_obstacle()
 
-    def contributions(self, data: Data, units: npt.NDArray[Any] | None = None) -> UnitSums:
+    def contributions(self, data: Data, units: Integers | None = None) -> UnitSums:
         """Return the contributions of every unit to all cells, in one row."""
         return JointSums.of((self.inner.contributions(data, units),))
 
@@ -183,9 +183,9 @@ class OfficialTable(JointStatistic, MechanismWrapper):
         assert isinstance(contributions, JointSums)
         (part,) = contributions.parts
         slopes = self.jacobian(contributions.total())[0]
-        few = np.repeat(part.entries_per_cell < LEAST_CELL, part.block)
+        in_small_cells = np.repeat(part.entries_per_cell < LEAST_CELL, part.block)
         sizes = np.abs(slopes).max(axis=1)
-        of_many = sizes[(slopes[:, few] == 0).all(axis=1)]
+        of_many = sizes[(slopes[:, in_small_cells] == 0).all(axis=1)]
         if len(of_many):
             most = float(of_many.max())
             slopes = slopes * (most / np.maximum(sizes, most))[:, None]

@@ -69,12 +69,12 @@ class _QuantilesOfSets:
     @property
     def one_set_each(self) -> bool:
         """Whether no unit is in sets of two different groups."""
-        own = np.full(self.n_units, -1)
+        cell_of_unit = np.full(self.n_units, -1)
         for each in self.sets:
-            before = own[each.units]
+            before = cell_of_unit[each.units]
             if ((before >= 0) & (before != each.cell)).any():
                 return False
-            own[each.units] = each.cell
+            cell_of_unit[each.units] = each.cell
         return True
 
     def _used(self, kept: Mask) -> Iterator[Vector]:
@@ -245,12 +245,12 @@ class _OwnRecords:
         passed = np.where(leaves, self.ranks <= sought, self.ranks < sought)
         shift = np.bincount(self.owner, weights=passed, minlength=len(rank)).astype(np.int64)
         index = rank + np.where(inside, shift, -shift)
-        found = np.zeros(len(rank))
+        entries = np.zeros(len(rank))
         if len(others):
-            found = others[np.clip(index, 0, len(others) - 1)]
+            entries = others[np.clip(index, 0, len(others) - 1)]
         hit = ~leaves & (self.ranks == sought)
-        found[self.owner[hit]] = self.values[hit]
-        return found
+        entries[self.owner[hit]] = self.values[hit]
+        return entries
 
 
 def _in_windows(each: RankedSet, q: tuple[float, ...], keep: float) -> RankedSet:
@@ -331,11 +331,11 @@ class TableQuantiles(Statistic, AveragedStatistic):
         return tuple(f"{q:g}" for q in self._sorted_q)
 
     def evaluate(self, parts: tuple[Any, ...], rng: np.random.Generator) -> Any:
-        found = [
+        quantiles = [
             interpolated_quantiles(values, self._sorted_q)
             for _, values in self._sorted(self.read(parts))
         ]
-        values = np.concatenate(found)[None]
+        values = np.concatenate(quantiles)[None]
         return self.check_empty(values)[0]
 
     @property
@@ -358,13 +358,11 @@ class TableQuantiles(Statistic, AveragedStatistic):
         for column in rows.X.T:
             usable = (rows.weights > 0) & ~np.isnan(column)
             for cell in range(self.n_cells):
-                own = np.flatnonzero(usable & (rows.cells == cell))
-                own = own[np.argsort(column[own], kind="stable")]
-                yield own, column[own]
+                inside = np.flatnonzero(usable & (rows.cells == cell))
+                inside = inside[np.argsort(column[inside], kind="stable")]
+                yield inside, column[inside]
 
-    def on_samples(
-        self, data: Data, units: npt.NDArray[Any] | None, coins: CoinUnits
-    ) -> SampleValue:
+    def on_samples(self, data: Data, units: Integers | None, coins: CoinUnits) -> SampleValue:
         rows, scales = self.read(data.parts), fixed_mechanism(self.layout, "layout").scales
         codes = np.arange(len(rows.weights)) if units is None else units
         sets = tuple(
@@ -401,9 +399,7 @@ class ArrayQuantiles(Mechanism, AveragedStatistic):
         q = self.probabilities[0] if self.scalar else self.probabilities
         return np.quantile(read_data_numbers(parts, self.name), q, axis=0)
 
-    def on_samples(
-        self, data: Data, units: npt.NDArray[Any] | None, coins: CoinUnits
-    ) -> SampleValue:
+    def on_samples(self, data: Data, units: Integers | None, coins: CoinUnits) -> SampleValue:
         X = read_data_numbers(data.parts, self.name)
         X = X[np.arange(len(X))].reshape(len(X), -1)
         codes = np.arange(len(X)) if units is None else units

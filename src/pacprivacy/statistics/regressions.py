@@ -11,7 +11,7 @@ from typing import Any, ClassVar, Final, Self
 import numpy as np
 import numpy.typing as npt
 
-from pacprivacy._checks import Matrix, Vector
+from pacprivacy._checks import Integers, Matrix, Vector
 from pacprivacy._rounding import power_of_two
 from pacprivacy.errors import MechanismError
 from pacprivacy.mechanism import (
@@ -148,9 +148,7 @@ class OLS(_Regression, AveragedStatistic):
         layout = fixed_mechanism(self.layout, "layout")
         return self._own_units(steady, shift=layout.centre[-1], scale=layout.scales[-1])
 
-    def on_samples(
-        self, data: Data, units: npt.NDArray[Any] | None, coins: CoinUnits
-    ) -> LeastSquaresValue:
+    def on_samples(self, data: Data, units: Integers | None, coins: CoinUnits) -> LeastSquaresValue:
         columns, weights = self._weighted_columns(self.read(data.parts))
         columns *= np.sqrt(weights)[:, None]
         return LeastSquaresValue.fit(
@@ -232,12 +230,11 @@ class MomentOLS(OLS, SumStatistic):
             whole, layout=replace(layout, centre=centre, scales=power_of_two(layout.scales))
         )
 
-    def contributions(self, data: Data, units: npt.NDArray[Any] | None = None) -> UnitSums:
+    def contributions(self, data: Data, units: Integers | None = None) -> UnitSums:
         products = self._products(self.read(data.parts))[:, :-1]
         return UnitSums.of_rows(
             products,
             units=units,
-            n_units=len(products) if units is None else int(units.max(initial=-1)) + 1,
             centre=fixed_mechanism(self.layout, "layout").centre,
         )
 
@@ -322,9 +319,7 @@ class _Newton(_Regression):
         records, _ = prepared.inner_records(data, None)
         return replace(prepared, descent=prepared.inner.prepare(records))
 
-    def inner_records(
-        self, data: Data, units: npt.NDArray[Any] | None
-    ) -> tuple[Data, npt.NDArray[Any] | None]:
+    def inner_records(self, data: Data, units: Integers | None) -> tuple[Data, Integers | None]:
         """Return columns and targets of complete rows that meet the condition, and whose."""
         rows = self._complete(self.read(data.parts))
         assert rows.y is not None
@@ -396,15 +391,15 @@ class LogisticRegression(_Newton):
 
     @property
     def public(self) -> tuple[str, ...]:
-        said = super(LogisticRegression, self).public
+        lines = super(LogisticRegression, self).public
         levels = None if self.layout is None else self.layout.target_levels
-        return said if levels is None else (*said, f"log odds of {self.target} = {levels[1]}")
+        return lines if levels is None else (*lines, f"log odds of {self.target} = {levels[1]}")
 
     @property
     def published(self) -> tuple[str, ...]:
-        said = super(LogisticRegression, self).published
+        facts = super(LogisticRegression, self).published
         declared = self.target in self.levels
-        return said if declared else (*said, f"the two levels of {self.target!r}")
+        return facts if declared else (*facts, f"the two levels of {self.target!r}")
 
     def _target_levels(self, frame: Columns) -> tuple[str, ...] | None:
         assert self.target is not None

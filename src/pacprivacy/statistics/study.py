@@ -170,7 +170,7 @@ class Study(JointStatistic):
         obstacles = (each.coin_obstacle() for each in self.tables.values())
         return next((obstacle for obstacle in obstacles if obstacle is not None), None)
 
-    def contributions(self, data: Data, units: npt.NDArray[Any] | None = None) -> JointSums:
+    def contributions(self, data: Data, units: Integers | None = None) -> JointSums:
         return JointSums.of(tuple(each.contributions(data, units) for each in self.tables.values()))
 
     def output_slopes(self, contributions: UnitSums) -> npt.NDArray[np.float64]:
@@ -206,7 +206,7 @@ class Study(JointStatistic):
         return np.asarray(scipy.linalg.block_diag(*blocks))[None]
 
     def design_spread(
-        self, moved: Callable[[], Matrix], data: Data, units: npt.NDArray[Any] | None
+        self, moved: Callable[[], Matrix], data: Data, units: Integers | None
     ) -> tuple[Vector, int] | None:
         if self.strata is None and self.cluster is None:
             return None

@@ -3,12 +3,12 @@
 from __future__ import annotations
 
 from dataclasses import dataclass, replace
-from typing import Any, ClassVar, Literal, Self
+from typing import ClassVar, Literal, Self
 
 import numpy as np
 import numpy.typing as npt
 
-from pacprivacy._checks import LARGEST_OUTPUT, Matrix, Vector
+from pacprivacy._checks import LARGEST_OUTPUT, Integers, Matrix, Vector
 from pacprivacy.errors import MechanismError
 from pacprivacy.mechanism import (
     Columns,
@@ -46,7 +46,7 @@ class SummedStatistic(Statistic, SumStatistic):
         """Return the columns that the formula is of; NaN is a gap."""
         return rows.X
 
-    def contributions(self, data: Data, units: npt.NDArray[Any] | None = None) -> UnitSums:
+    def contributions(self, data: Data, units: Integers | None = None) -> UnitSums:
         rows, layout = self.read(data.parts), fixed_mechanism(self.layout, "layout")
         X = self._summed(rows)
         centre = np.zeros(X.shape[1])
@@ -58,7 +58,6 @@ class SummedStatistic(Statistic, SumStatistic):
         return UnitSums.of_rows(
             shape_block(self.formula, X, rows.weights, shared=shared),
             units=units,
-            n_units=len(X) if units is None else int(units.max(initial=-1)) + 1,
             cells=rows.cells if self.by else None,
             n_cells=self.n_cells,
             centre=centre,
@@ -116,8 +115,10 @@ class SummedStatistic(Statistic, SumStatistic):
 
     def _declared_layout(self, layout: StatisticLayout) -> StatisticLayout:
         """Return names and levels as declared: of texts, none is read by what others look like."""
-        found = set(layout.date_formats) - set(self.date_formats)
-        kinds = {name: "text" if name in found else kind for name, kind in layout.kinds.items()}
+        guessed_dates = set(layout.date_formats) - set(self.date_formats)
+        kinds = {
+            name: "text" if name in guessed_dates else kind for name, kind in layout.kinds.items()
+        }
         levels = {}
         for name, known in layout.levels.items():
             written = known if kinds[name] == "date" else self.levels[name]

@@ -10,7 +10,7 @@ from typing import Any, ClassVar, Final, Literal, Self
 import numpy as np
 import numpy.typing as npt
 
-from pacprivacy._checks import Matrix, Vector, as_told, shorten, suggestion
+from pacprivacy._checks import Integers, Matrix, Vector, as_told, shorten, suggestion
 from pacprivacy._values import DATES
 from pacprivacy.errors import MechanismError
 from pacprivacy.mechanism import (
@@ -54,7 +54,7 @@ class StatisticRows:
     cells: npt.NDArray[np.int64]
     y: Vector | None = None
 
-    def take(self, rows: npt.NDArray[Any]) -> StatisticRows:
+    def take(self, rows: Integers) -> StatisticRows:
         y = None if self.y is None else self.y[rows]
         return StatisticRows(
             weights=self.weights[rows], X=self.X[rows], cells=self.cells[rows], y=y
@@ -166,18 +166,18 @@ class Statistic(Mechanism):
 
     @property
     def public(self) -> tuple[str, ...]:
-        said = [f"levels of {name!r}: declared by the curator" for name in sorted(self.levels)]
-        said += [
+        lines = [f"levels of {name!r}: declared by the curator" for name in sorted(self.levels)]
+        lines += [
             f"range of {name!r}: {low:g} to {high:g}, declared by the curator"
             for name, (low, high) in sorted(self.ranges.items())
         ]
         if self.missing != "error":
-            said.append(f"gaps: {_GAPS[self.missing]}")
+            lines.append(f"gaps: {_GAPS[self.missing]}")
         if self.weights is not None:
-            said.append(f"rows are weighted by {self.weights!r}")
+            lines.append(f"rows are weighted by {self.weights!r}")
         if dates := self._dates:
-            said.append(f"{DATES}{', '.join(dates)}")
-        return tuple(said)
+            lines.append(f"{DATES}{', '.join(dates)}")
+        return tuple(lines)
 
     @property
     def published(self) -> tuple[str, ...]:
@@ -269,9 +269,9 @@ class Statistic(Mechanism):
         formats = frame.find_date_formats(texts)
         compared = () if self.where is None else Condition(self.where).columns
         unclear = {
-            name: found
-            for name, found in formats.items()
-            if not are_dates_clear(found) and (name in compared or name not in self.levels)
+            name: possible
+            for name, possible in formats.items()
+            if not are_dates_clear(possible) and (name in compared or name not in self.levels)
         }
         if unclear:
             name, either = next(iter(unclear.items()))
@@ -279,8 +279,8 @@ class Statistic(Mechanism):
                 f"dates must be written in one way; got {shorten(list(unclear))}, to be read as "
                 f"{' or '.join(either)}. Say which: date_formats={{{name!r}: {either[0]!r}}}."
             )
-        found = {name: one[0] for name, one in formats.items() if are_dates_clear(one)}
-        return Columns(data.parts, wanted_by=self.kind, date_formats={**self.date_formats, **found})
+        clear = {name: one[0] for name, one in formats.items() if are_dates_clear(one)}
+        return Columns(data.parts, wanted_by=self.kind, date_formats={**self.date_formats, **clear})
 
     def _frame(
         self,
@@ -365,23 +365,23 @@ class Statistic(Mechanism):
             declared = name in (*self.categories, *self.by) or frame.is_categorical(name)
             if text and not declared and is_number_text(levels):
                 numbers.append(name)
-        said, advice = [], ["Leave them out."]
+        problems, advice = [], ["Leave them out."]
         if numbers:
-            said.append(f"numbers among the texts in {shorten(numbers)}")
+            problems.append(f"numbers among the texts in {shorten(numbers)}")
             advice.append(
                 "Turn the texts into numbers and gaps; or, if its entries may be published as "
                 f"levels, categories={numbers[0]!r}."
             )
         if apart := [name for name in ids if name not in numbers]:
-            said.append(f"ids in {shorten(apart)} (most rows have an entry of their own)")
+            problems.append(f"ids in {shorten(apart)} (most rows have an entry of their own)")
         if many := [name for name in long if name not in numbers]:
-            said.append(f"more than {MOST_LEVELS} levels in {shorten(many)}")
+            problems.append(f"more than {MOST_LEVELS} levels in {shorten(many)}")
             advice.append("Declare the levels that matter: levels=....")
         if apart or many:
             advice.append(f"If one says whose row it is: units={(apart or many)[0]!r}.")
-        if said:
+        if problems:
             raise MechanismError(
-                f"columns must hold numbers, dates or categories; got {' and '.join(said)}. "
+                f"columns must hold numbers, dates or categories; got {' and '.join(problems)}. "
                 + " ".join(advice)
             )
 
@@ -442,10 +442,10 @@ class Statistic(Mechanism):
     def _code(self, frame: Columns, name: str) -> npt.NDArray[np.int64]:
         layout = fixed_mechanism(self.layout, "layout")
         levels = layout.levels[name]
-        own = self.missing == "category" and levels[-1] == GAP_LEVEL
-        known = levels[:-1] if own else levels
+        gap_level = self.missing == "category" and levels[-1] == GAP_LEVEL
+        known = levels[:-1] if gap_level else levels
         code = code_column_levels if layout.declaration is None else code_plain_levels
-        return code(frame.category(name), known, gap_level=own)
+        return code(frame.category(name), known, gap_level=gap_level)
 
     def _numbers(self, frame: Columns, name: str) -> Vector:
         column = frame.column(name)
@@ -518,7 +518,7 @@ class Statistic(Mechanism):
 
 
 _GAPS: Final = {
-    "drop": "rows with one in a column in use are left out of it",
+    "drop": "rows with a gap in a column in use are left out",
     "mean": "filled by the mean of the rows that are used",
     "category": "a level of their own in categories, left out of numbers",
 }

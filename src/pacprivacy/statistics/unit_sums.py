@@ -21,7 +21,7 @@ import numpy as np
 import numpy.typing as npt
 import scipy
 
-from pacprivacy._checks import LARGEST_OUTPUT, Integers, Matrix, Vector
+from pacprivacy._checks import LARGEST_OUTPUT, Array, Integers, Matrix, Vector
 from pacprivacy._rounding import power_of_two
 from pacprivacy.errors import MechanismError
 from pacprivacy.mechanism import (
@@ -348,9 +348,9 @@ class UnitSums:
         cls,
         values: Matrix,
         *,
-        units: npt.NDArray[Any] | None = None,
+        units: Array | None = None,
         n_units: int | None = None,
-        cells: npt.NDArray[Any] | None = None,
+        cells: Array | None = None,
         n_cells: int = 1,
         centre: Vector | None = None,
         scales: Vector | None = None,
@@ -360,11 +360,9 @@ class UnitSums:
         ``units`` numbers the unit of every row (None: every row is one), ``cells`` its cell.
         """
         values = np.ascontiguousarray(values, dtype=np.float64)
-        number = len(values) if n_units is None and units is None else n_units
+        number = n_units
         if number is None:
-            raise MechanismError(
-                "n_units must be given with units; got None. Pass the number of units."
-            )
+            number = len(values) if units is None else int(np.max(units, initial=-1)) + 1
         centre = np.zeros(0) if centre is None else centre
         if units is None and cells is None:
             starts = np.array([0, len(values)])
@@ -400,7 +398,7 @@ def _distinct_places(places: Integers, n_places: int) -> tuple[Integers, Integer
     return np.flatnonzero(occurs), (np.cumsum(occurs) - 1)[places]
 
 
-def _check_codes(name: str, codes: npt.NDArray[Any], least: int, end: int) -> None:
+def _check_codes(name: str, codes: Array, least: int, end: int) -> None:
     whole = codes.dtype.kind in "iu" and codes.ndim == 1
     if not whole or (len(codes) and not least <= int(codes.min()) <= int(codes.max()) < end):
         raise MechanismError(
@@ -410,7 +408,7 @@ def _check_codes(name: str, codes: npt.NDArray[Any], least: int, end: int) -> No
 
 
 def _read_codes(
-    name: str, codes: npt.NDArray[Any] | None, least: int, end: int, default: Integers
+    name: str, codes: Array | None, least: int, end: int, default: Integers
 ) -> Integers:
     if codes is None:
         return default
@@ -457,7 +455,7 @@ class SumStatistic(Mechanism):
     has_errors: ClassVar[bool] = True  # whether post-processing acts on every number alone
 
     @abstractmethod
-    def contributions(self, data: Data, units: npt.NDArray[Any] | None = None) -> UnitSums:
+    def contributions(self, data: Data, units: Integers | None = None) -> UnitSums:
         """Return the contributions of units; ``units`` numbers the unit of every row from 0 on."""
 
     @abstractmethod
@@ -539,7 +537,7 @@ class SumStatistic(Mechanism):
         return np.zeros(len(self.value(sums)))
 
     def design_spread(
-        self, moved: Callable[[], Matrix], data: Data, units: npt.NDArray[Any] | None
+        self, moved: Callable[[], Matrix], data: Data, units: Integers | None
     ) -> tuple[Vector, int] | None:
         """Return deviations of the numbers by the design of a survey, and degrees of freedom.
 
