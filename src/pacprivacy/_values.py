@@ -335,10 +335,8 @@ def row_texts(row: Row) -> tuple[str, str]:
     if math.isnan(value):
         return SUPPRESSED, SUPPRESSED
     if row.is_date and 0 < value < LAST_DAY:
-        day = datetime.date.fromordinal(FIRST_DAY + math.floor(value)).isoformat()
-        return day, NONE if math.isnan(
-            error
-        ) else f"{row_texts(row._replace(is_date=False))[1]} days"
+        days = NONE if math.isnan(error) else f"{row_texts(row._replace(is_date=False))[1]} days"
+        return datetime.date.fromordinal(FIRST_DAY + math.floor(value)).isoformat(), days
     if math.isnan(error):
         return f"{value:,.6g}", NONE
     if not 1e-300 < error < math.inf:
@@ -379,13 +377,20 @@ def _short(name: str) -> str:
 
 def values_html(rows: Sequence[Row], n_rows: int) -> str:
     """Return the first rows as a table in HTML, and how many of ``n_rows`` follow."""
-    heads = "".join(f"<th>{name}</th>" for name in HEADINGS)
-    body = ""
-    for row in rows:
-        cells = (row.name, *row_texts(row), row_interval(row))
-        body += "".join(["<tr>", *(f"<td>{html.escape(cell)}</td>" for cell in cells), "</tr>"])
+    lines = [HEADINGS, *((row.name, *row_texts(row), row_interval(row)) for row in rows)]
+    body = "".join(html_line("th" if line is HEADINGS else "td", line) for line in lines)
     rest = f"<p>and {n_rows - len(rows):,} more numbers</p>" if n_rows > len(rows) else ""
-    return f"<table><tr>{heads}</tr>{body}</table>{rest}"
+    return f"<table>{body}</table>{rest}"
+
+
+def html_line(tag: str, cells: Sequence[str]) -> str:
+    """Return a line of a table: the first cell to the left, the others to the right."""
+    style = '{} style="text-align:{};padding:2px 10px"'
+    columns = (
+        f"<{style.format(tag, 'right' if place else 'left')}>{html.escape(cell)}</{tag}>"
+        for place, cell in enumerate(cells)
+    )
+    return f"<tr>{''.join(columns)}</tr>"
 
 
 def values_frame(rows: Sequence[Row]) -> Any:

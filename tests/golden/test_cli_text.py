@@ -16,7 +16,8 @@ from typer.testing import CliRunner
 from pacprivacy.adversary import SideKnowledge
 from pacprivacy.cli import app
 from pacprivacy.release import Certificate, PoolCertificate
-from pacprivacy.release.certificate import SCOPE, CertificateNoise
+from pacprivacy.release.certificate import CertificateNoise
+from pacprivacy.release.certificate_text import SCOPE
 from pacprivacy.theory import Estimate
 
 DATA = Path(__file__).parent / "data"

@@ -22,6 +22,7 @@ from typer.testing import CliRunner
 import pacprivacy as pac
 from pacprivacy.budget import Spent
 from pacprivacy.cli import app
+from pacprivacy.cli.console import Screen
 from pacprivacy.cli.options import StudyOptions, TableOptions
 from pacprivacy.cli.verify import verify as verify_verb
 from pacprivacy.errors import CertificateError
@@ -90,7 +91,12 @@ def is_refused(release: Path) -> bool:
     """Whether the function behind ``pac verify`` refuses a file, in one line."""
     try:
         verify_verb.function(
-            release=release, study=StudyOptions(), table=TableOptions(), quiet=True
+            release=release,
+            data=None,
+            model=None,
+            study=StudyOptions(),
+            table=TableOptions(),
+            screen=Screen(quiet=True),
         )
     except CertificateError as error:
         return "\n" not in str(error)

@@ -15,41 +15,27 @@ from pacprivacy.audit import (
     audit as run_audit,
     audit_text,
 )
-from pacprivacy.cli.console import AsJson, Quiet, Verb, console_choices, show, show_json
+from pacprivacy.cli.console import Screen, Verb, option, show
 from pacprivacy.cli.options import BundleFile, find_bundle_option
-from pacprivacy.release import (
-    Certificate,
-    PoolCertificate,
-    load_bundle,
-)
+from pacprivacy.release import Certificate, PoolCertificate, load_bundle
 
 VIOLATED: Final = 4
 SCHEMA_VERSION: Final = 1
 
 
 def _audit(
+    *,
     release: Annotated[Path, typer.Argument(metavar="RELEASE", help="The release.json to audit.")],
     bundle: BundleFile = None,
-    attack: Annotated[
-        list[str] | None,
-        typer.Option(
-            "--attack",
-            metavar="NAME",
-            help=f"One of {', '.join(DEFAULT_ATTACKS)}; with coins one of "
-            f"{', '.join(COIN_ATTACKS)}; may repeat.",
-            autocompletion=console_choices((*DEFAULT_ATTACKS, *COIN_ATTACKS)),
-        ),
-    ] = None,
-    trials: Annotated[
-        int,
-        typer.Option("--trials", metavar="N", help="Fresh releases to count success on."),
-    ] = 2000,
-    seed: Annotated[
-        int | None,
-        typer.Option("--seed", min=0, metavar="N", help="Seed of the simulated releases."),
-    ] = None,
-    as_json: AsJson = False,
-    quiet: Quiet = False,
+    attack: list[str] | None = option(
+        "NAME",
+        f"One of {', '.join(DEFAULT_ATTACKS)}; with coins one of {', '.join(COIN_ATTACKS)}; "
+        "may repeat.",
+        choices=(*DEFAULT_ATTACKS, *COIN_ATTACKS),
+    ),
+    trials: int = option("N", "Fresh releases to count success on.", default=2000),
+    seed: int | None = option("N", "Seed of the simulated releases.", least=0),
+    screen: Screen,
 ) -> None:
     """Attack simulated releases; exit with 4 if an attack beats the promise.
 
@@ -63,10 +49,8 @@ def _audit(
     results = run_audit(
         load_bundle(path), certificate, attacks=attack, n_trials=trials, rng=used_seed
     )
-    if as_json:
-        show_json(_as_json(results, release, certificate, used_seed))
-    elif not quiet:
-        _show(results, release, certificate)
+    content = _as_json(results, release, certificate, used_seed)
+    screen.show(lambda: _show(results, release, certificate), content)
     if _violated(results):
         raise typer.Exit(VIOLATED)
 

@@ -15,7 +15,7 @@ import sys
 import warnings
 from collections.abc import Callable, Iterable, Iterator, Sequence
 from contextlib import contextmanager
-from dataclasses import dataclass, fields, is_dataclass
+from dataclasses import Field, dataclass, field, fields, is_dataclass
 from importlib import import_module
 from typing import Annotated, Any, Final, Literal, Never, cast, get_type_hints
 
@@ -71,9 +71,6 @@ def format_console_number(value: float) -> str:
 
 _STYLES: Final = {"error": "bold red", "warning": "yellow"}
 
-AsJson = Annotated[bool, typer.Option("--json", help="Print JSON for machines on stdout.")]
-Quiet = Annotated[bool, typer.Option("--quiet", "-q", help="Print nothing but errors and JSON.")]
-
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Verb:
@@ -94,23 +91,18 @@ def _spread(function: Callable[..., None]) -> Callable[..., None]:
     records: dict[str, Any] = {}
     parameters: list[inspect.Parameter] = []
     for parameter in signature.parameters.values():
-        kind, record = inspect.Parameter.KEYWORD_ONLY, parameter.annotation
+        record = parameter.annotation
         if not is_dataclass(record):
-            parameters.append(parameter.replace(kind=kind))
+            parameters.append(_parameter(parameter.name, record, parameter.default))
             continue
         records[parameter.name], hints = record, get_type_hints(record, include_extras=True)
         own = inspect.get_annotations(cast("type[object]", record))  # before inherited ones
-        for field in sorted(fields(record), key=lambda each: each.name not in own):
-            typed = inspect.Parameter(
-                field.name, kind, default=field.default, annotation=hints[field.name]
-            )
-            parameters.append(typed)
+        for item in sorted(fields(record), key=lambda each: each.name not in own):
+            parameters.append(_parameter(item.name, hints[item.name], item))
 
     def verb(**values: Any) -> None:
         for name, record in records.items():
-            values[name] = record(
-                **{field.name: values.pop(field.name) for field in fields(record)}
-            )
+            values[name] = record(**{item.name: values.pop(item.name) for item in fields(record)})
         function(**values)
 
     verb.__doc__ = function.__doc__
@@ -118,26 +110,64 @@ def _spread(function: Callable[..., None]) -> Callable[..., None]:
     return verb
 
 
-def option(flag: str, metavar: str, help: str) -> Any:
-    """Return an option of a verb, with its name, placeholder and help."""
-    return typer.Option(flag, metavar=metavar, help=help)
+def _parameter(name: str, hint: Any, default: Any) -> inspect.Parameter:
+    """Return a parameter as Typer takes it, given a default or the field of an option."""
+    if isinstance(default, Field):
+        if "typed" in default.metadata:
+            hint = Annotated[hint, default.metadata["typed"]]
+        default = default.default
+    return inspect.Parameter(name, inspect.Parameter.KEYWORD_ONLY, default=default, annotation=hint)
 
 
-def console_choices(names: Iterable[str]) -> Callable[[str], list[str]]:
-    """Return a completion function for words from ``names``."""
-    known = tuple(names)
+def typed_option(
+    metavar: str | None,
+    help: str,
+    *,
+    flags: str = "",
+    choices: Iterable[str] = (),
+    least: int | None = None,
+) -> Any:
+    """Return an option for ``Annotated``, by its parameter's name unless there are ``flags``.
+
+    Without a placeholder it takes no value.
+    """
+    known = tuple(choices)
 
     def complete(incomplete: str) -> list[str]:
         return [name for name in known if name.startswith(incomplete)]
 
-    return complete
+    return typer.Option(
+        *flags.split(),
+        metavar=metavar,
+        help=help,
+        min=least,
+        autocompletion=complete if known else None,
+    )
+
+
+def option(
+    metavar: str,
+    help: str,
+    *,
+    flags: str = "",
+    default: Any = None,
+    choices: Iterable[str] = (),
+    least: int | None = None,
+) -> Any:
+    """Return an option as the default of a verb's parameter, or as a field of its options."""
+    typed = typed_option(metavar, help, flags=flags, choices=choices, least=least)
+    return field(default=default, metadata={"typed": typed})
+
+
+def switch(flags: str, help: str) -> Any:
+    """Return an option without a value, in the same places."""
+    return field(default=False, metadata={"typed": typed_option(None, help, flags=flags)})
 
 
 _COMMANDS: Final = re.compile("[^\t\n -~\xa0-\U0010ffff]")  # what terminals obey
 
 
 def _printable(text: str) -> str:
-    """Return a text without terminal control sequences."""
     return _COMMANDS.sub("\N{REPLACEMENT CHARACTER}", text)
 
 
@@ -147,9 +177,33 @@ def show(text: str, *, style: str = "") -> None:
     console.print(Text(_printable(text), style=style))
 
 
-def show_json(content: Any) -> None:
-    """Print plain types as JSON, never coloured."""
-    sys.stdout.write(json.dumps(content, indent=2, allow_nan=False) + "\n")
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Screen:
+    """What a verb prints: a text for people, JSON for machines, or nothing."""
+
+    as_json: bool = switch("--json", "Print JSON for machines on stdout.")
+    quiet: bool = switch("--quiet -q", "Print nothing but errors and JSON.")
+
+    @property
+    def is_for_people(self) -> bool:
+        """Whether a text is printed."""
+        return not (self.as_json or self.quiet)
+
+    @property
+    def progress(self) -> bool | None:
+        """Whether the library shows its progress; None where it decides itself."""
+        return False if self.quiet else None
+
+    def show(self, text: str | Callable[[], object], content: Any) -> None:
+        """Print a text, or what a function prints; or else plain types as JSON, never coloured."""
+        if self.as_json:
+            sys.stdout.write(json.dumps(content, indent=2, allow_nan=False) + "\n")
+        elif self.quiet:
+            return
+        elif isinstance(text, str):
+            show(text)
+        else:
+            text()
 
 
 @contextmanager
@@ -194,7 +248,7 @@ _PARAMETERS: Final = (  # as the library names them, and as they are typed
         r"^budget must be given for a new session; got None, (.*?) For example .*",
         r'--total must be given for a new session, \1 For example --total "membership<=0.6".',
     ),
-    (r"^(budget|keep|missing|rule) must\b", r"--\1 must"),
+    (r"^(attack|audit|budget|keep|missing|output|rule|unit|where) must\b", r"--\1 must"),
     (r"^q must\b", "--quantiles must"),
     (r"\bq=\(([\d., ]+)\)", lambda match: "--quantiles " + match[1].replace(" ", "")),
     (r"^n_(subsets|clusters|components) must\b", r"--\1 must"),
@@ -212,7 +266,6 @@ _PARAMETERS: Final = (  # as the library names them, and as they are typed
 
 
 def _with_options(message: str) -> str:
-    """Return a message of the library with command-line options for its parameters."""
     for pattern, typed in _PARAMETERS:
         message = re.sub(pattern, typed, message)
     return message
@@ -226,7 +279,10 @@ BUDGET_REFUSED: Final = 3
 INTERRUPTED: Final = 130
 
 # Typer brings its own copy of click in some versions and imports click in others.
-_POSSIBLE: Final = re.compile(r" \(Possible options: ([^,)]+).*\)$")
+_USAGE: Final = (  # as Typer says it, and as we do
+    (r" \(Possible options: ([^,)]+).*\)$", r". Did you mean \1?"),
+    (r"^Invalid value for '(--[\w-]+)': Input should be ([^,]*).*$", r"\1 must be \2"),
+)
 _UsageError: type[Exception] = typer.BadParameter.__bases__[0]
 
 # For the list of verbs, which loads none of them.
@@ -339,7 +395,8 @@ class _Verbs(TyperGroup):
             context = getattr(error, "ctx", None)
             verb = "pac" if context is None else context.command_path
             message = error.format_message()  # type: ignore[attr-defined]
-            message = _POSSIBLE.sub(r". Did you mean \1?", message)
+            for theirs, ours in _USAGE:
+                message = re.sub(theirs, ours, message)
             stop = "" if message.endswith((".", "?")) else "."
             complain(f"{message}{stop} See '{verb} --help'.")
             code = BAD_INPUT

@@ -1,19 +1,17 @@
 """``pac convert``: translate between information, success rate and DP."""
 
 import math
-from typing import Annotated, Any, Final
+from typing import Any, Final
 
 from pacprivacy import theory
 from pacprivacy._rounding import at_least, at_most, percent_at_most
 from pacprivacy.cli.console import (
-    AsJson,
-    Quiet,
+    Screen,
     Verb,
     format_console_number,
     option,
     read_console_number,
     show,
-    show_json,
     show_table,
 )
 from pacprivacy.errors import BudgetError
@@ -28,7 +26,6 @@ SHOWN_PRIORS: Final = (0.5, 0.01)
 
 
 def _information(option: str, value: float, *, prior: float, delta: float) -> float:
-    """Return the largest information budget with at most the given success."""
     if option == "--success":
         return theory.mi_for_success(value, prior)
     if option == "--epsilon":
@@ -66,22 +63,14 @@ def _finite(value: float) -> float | None:
 
 
 def _convert(
-    mi: Annotated[str | None, option("--mi", "NATS", "Information budget, e.g. 1/64.")] = None,
-    success: Annotated[
-        str | None, option("--success", "RATE", "Success rate at --prior, e.g. 0.588.")
-    ] = None,
-    epsilon: Annotated[
-        str | None, option("--epsilon", "EPS", "The epsilon of differential privacy.")
-    ] = None,
-    mu: Annotated[
-        str | None, option("--mu", "MU", "Sensitivity over noise of a Gaussian mechanism.")
-    ] = None,
-    prior: Annotated[
-        str, option("--prior", "RATE", "Success of the best guess without release.")
-    ] = "1/2",
-    delta: Annotated[str, option("--delta", "DELTA", "The delta that goes with epsilon.")] = "0",
-    as_json: AsJson = False,
-    quiet: Quiet = False,
+    *,
+    mi: str | None = option("NATS", "Information budget, e.g. 1/64."),
+    success: str | None = option("RATE", "Success rate at --prior, e.g. 0.588."),
+    epsilon: str | None = option("EPS", "The epsilon of differential privacy."),
+    mu: str | None = option("MU", "Sensitivity over noise of a Gaussian mechanism."),
+    prior: str = option("RATE", "Success of the best guess without release.", default="1/2"),
+    delta: str = option("DELTA", "The delta that goes with epsilon.", default="0"),
+    screen: Screen,
 ) -> None:
     """Read a budget as a success rate, as epsilon and as Gaussian DP, and back."""
     options = {"--mi": mi, "--success": success, "--epsilon": epsilon, "--mu": mu}
@@ -92,8 +81,8 @@ def _convert(
     ]
     if len(statements) != 1:
         raise BudgetError(
-            f"one of --mi, --success, --epsilon and --mu must be given; got {len(statements)} of "
-            "them. Try: pac convert --mi 1/64"
+            f"one of --mi, --success, --epsilon and --mu must be given; got "
+            f"{len(statements) or 'none'}. Try: pac convert --mi 1/64"
         )
     at_prior, at_delta = (
         read_console_number("--prior", prior),
@@ -101,11 +90,12 @@ def _convert(
     )
     mi_nats = _information(*statements[0], prior=at_prior, delta=at_delta)
     readings = _read_as_all(mi_nats, prior=at_prior, delta=at_delta)
-    if as_json:
-        show_json(readings)
-    elif not quiet:
-        show_table(["Read as", "at most"], _rows(readings))
-        show(f"\n{CAVEAT}")
+    screen.show(lambda: _show(readings), readings)
+
+
+def _show(readings: dict[str, Any]) -> None:
+    show_table(["Read as", "at most"], _rows(readings))
+    show(f"\n{CAVEAT}")
 
 
 def _rows(readings: dict[str, Any]) -> list[tuple[str, str]]:

@@ -8,7 +8,7 @@ from sklearn.datasets import load_breast_cancer, load_iris
 
 from pacprivacy._values import row_texts
 from pacprivacy.budget import Membership
-from pacprivacy.cli.console import AsJson, Quiet, Verb, show, show_json, show_status
+from pacprivacy.cli.console import Screen, Verb, show, show_status
 from pacprivacy.cli.options import Folder
 from pacprivacy.cli.release import Full, check_release_folder, save_release
 from pacprivacy.errors import NoisyWarning
@@ -28,10 +28,10 @@ TITLES: Final = {
 
 
 def _demo(
+    *,
     output: Folder = Path("pac-demo"),
     full: Full = False,
-    as_json: AsJson = False,
-    quiet: Quiet = False,
+    screen: Screen,
 ) -> None:
     """Privatise a mean and a k-means fit of public data, and compare with the exact values.
 
@@ -42,7 +42,7 @@ def _demo(
     models: dict[str, Mechanism] = {"mean": Mean(), "kmeans": KMeans(n_clusters=2)}
     rows = []
     for name, mechanism in models.items():
-        with show_status(f"privatising the {name}", quiet=quiet), warnings.catch_warnings():
+        with show_status(f"privatising the {name}", quiet=screen.quiet), warnings.catch_warnings():
             warnings.simplefilter("ignore", NoisyWarning)
             release = privatize(
                 mechanism,
@@ -53,17 +53,16 @@ def _demo(
         files = save_release(release, output / name)
         exact = _exact(mechanism, tables[name])
         rows.append(_plain(name, release, exact, files))
-        if not (as_json or quiet):
+        if screen.is_for_people:
             _show(name, release, exact, full=full)
-    if as_json:
-        show_json({"rows": rows, "folder": str(output)})
-    elif not quiet:
-        show("The data are public, so a demo may show exact values; a real release cannot.")
-        show(f"Next: pac verify {output / 'mean' / 'release.json'}")
+    text = (
+        "The data are public, so a demo may show exact values; a real release cannot.\n"
+        f"Next: pac verify {output / 'mean' / 'release.json'}"
+    )
+    screen.show(text, {"rows": rows, "folder": str(output)})
 
 
 def _exact(mechanism: Mechanism, table: Any) -> list[float]:
-    """Return the numbers of a mechanism on all records."""
     data = coerce_data(table)
     return [float(x) for x in run_on_all(mechanism.prepare(data), data)]
 

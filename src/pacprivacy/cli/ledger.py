@@ -11,15 +11,14 @@ from pacprivacy._system import write_atomically
 from pacprivacy.adversary import cap_success, session_cap
 from pacprivacy.budget import Membership, Spent
 from pacprivacy.cli.console import (
-    AsJson,
-    Quiet,
+    Screen,
     Verb,
     format_console_number,
     option,
     read_console_number,
     show,
-    show_json,
     show_table,
+    typed_option,
 )
 from pacprivacy.errors import BudgetError, LedgerError
 from pacprivacy.ledger import Balance, Ledger, LedgerEntry, Verification
@@ -27,16 +26,10 @@ from pacprivacy.reporting import LedgerAccount, render_ledger_page
 
 KIND_NAMES: Final = {
     "mi_nats": "information (nats)",
-    "success_increment": "membership increment",
+    "success_increment": "membership, pools",
     "mu_squared": "membership, coins",
     "epsilon": "DP epsilon",
     "delta": "DP delta",
-}
-SHARE_NAMES: Final = {
-    "mi_nats": "information",
-    "success_increment": "membership, pools",
-    "mu_squared": "membership, coins",
-    "epsilon": "differential privacy",
 }
 _SIGNS: Final = {"reserve": 1.0, "cancel": -1.0}
 NEXT: Final = """\
@@ -56,29 +49,25 @@ _Where = Annotated[
     str,
     typer.Argument(metavar="LEDGER", help="SQLite file, or postgresql://user@host/name."),
 ]
-_OneDataset = Annotated[str | None, option("--dataset", "NAME", "Only this dataset.")]
-_OnePrincipal = Annotated[str | None, option("--principal", "NAME", "Only this principal.")]
+_OneDataset = Annotated[str | None, typed_option("NAME", "Only this dataset.")]
+_OnePrincipal = Annotated[str | None, typed_option("NAME", "Only this principal.")]
 
 
 def _create(
+    *,
     where: _Where,
-    dataset: Annotated[str, option("--dataset", "NAME", "Dataset to limit; * for all together.")],
+    dataset: Annotated[str, typed_option("NAME", "Dataset to limit; * for all together.")],
     principal: Annotated[
-        str, option("--principal", "NAME", "Principal to limit; * for all together.")
+        str, typed_option("NAME", "Principal to limit; * for all together.")
     ] = "*",
-    mi: Annotated[str | None, option("--mi", "NATS", "Information, e.g. 1 or 1/4.")] = None,
-    increment: Annotated[
-        str | None,
-        option("--increment", "RATE", "Membership success above the prior, e.g. 10%."),
-    ] = None,
-    membership: Annotated[
-        str | None,
-        option("--membership", "RATE", "Membership success over all releases with coins, 60%."),
-    ] = None,
-    epsilon: Annotated[str | None, option("--epsilon", "E", "Differential privacy.")] = None,
-    delta: Annotated[str | None, option("--delta", "D", "With --epsilon; 0 if absent.")] = None,
-    as_json: AsJson = False,
-    quiet: Quiet = False,
+    mi: str | None = option("NATS", "Information, e.g. 1 or 1/4."),
+    increment: str | None = option("RATE", "Membership success above the prior, e.g. 10%."),
+    membership: str | None = option(
+        "RATE", "Membership success over all releases with coins, 60%."
+    ),
+    epsilon: str | None = option("E", "Differential privacy."),
+    delta: str | None = option("D", "With --epsilon; 0 if absent."),
+    screen: Screen,
 ) -> None:
     """Set a budget in a ledger, which is made if it is not there.
 
@@ -98,10 +87,8 @@ def _create(
             "Try: pac ledger create study.db --dataset people --mi 1"
         )
     entry = Ledger(where).create_budget(dataset, principal, limits=limits)
-    if as_json:
-        show_json(entry.to_public_dict())
-    elif not quiet:
-        show(f"{where}: budget of dataset {dataset!r} for principal {principal!r} is set.")
+    text = f"{where}: budget of dataset {dataset!r} for principal {principal!r} is set."
+    screen.show(text, entry.to_public_dict())
 
 
 def _read_amount(option_name: str, text: str | None) -> float | None:
@@ -109,17 +96,16 @@ def _read_amount(option_name: str, text: str | None) -> float | None:
 
 
 def _read_success(text: str | None) -> float | None:
-    """Return the squared influence that a membership success allows a unit."""
     if text is None:
         return None
     return session_cap(Membership(read_console_number("--membership", text)).success)
 
 
 def _show(
+    *,
     where: _Where,
     dataset: _OneDataset = None,
-    as_json: AsJson = False,
-    quiet: Quiet = False,
+    screen: Screen,
 ) -> None:
     """Show every budget with its spent and remaining amounts.
 
@@ -128,25 +114,25 @@ def _show(
     book = Ledger(where, create=False)
     balances = [b for b in book.balances() if dataset is None or b.dataset in (dataset, "*")]
     verification = book.verify()
-    if as_json:
-        show_json(
-            {
-                "ledger": book.label,
-                "ledger_id": book.ledger_id,
-                "n_entries": verification.n_entries,
-                "head": verification.head,
-                "problem": verification.problem,
-                "budgets": [balance.to_public_dict() for balance in balances],
-            }
-        )
-    elif not quiet:
-        show_table(
-            ("dataset", "principal", "kind", "limit", "spent", "remaining"),
-            [row for balance in balances for row in _balance_rows(balance)],
-            left=("principal", "kind"),
-        )
-        show(f"\n{verification.n_entries} entries, last hash {verification.head}")
+    content = {
+        "ledger": book.label,
+        "ledger_id": book.ledger_id,
+        "n_entries": verification.n_entries,
+        "head": verification.head,
+        "problem": verification.problem,
+        "budgets": [balance.to_public_dict() for balance in balances],
+    }
+    screen.show(lambda: _show_balances(balances, verification), content)
     _check_intact(book, verification)
+
+
+def _show_balances(balances: Sequence[Balance], verification: Verification) -> None:
+    show_table(
+        ("dataset", "principal", "kind", "limit", "spent", "remaining"),
+        [row for balance in balances for row in _balance_rows(balance)],
+        left=("principal", "kind"),
+    )
+    show(f"\n{verification.n_entries} entries, last hash {verification.head}")
 
 
 def _check_intact(book: Ledger, verification: Verification) -> None:
@@ -169,7 +155,6 @@ def _balance_rows(balance: Balance) -> list[tuple[str, ...]]:
 
 
 def _coin_texts(limit: float, spent: float | None, left: float) -> list[str]:
-    """Return a limit as membership success, with its spent and remaining shares."""
     used, rest = ((spent or 0.0) / limit, left / limit) if limit else (1.0, 0.0)
     return [
         f"{percent_at_most(cap_success(limit))} %",
@@ -179,11 +164,11 @@ def _coin_texts(limit: float, spent: float | None, left: float) -> list[str]:
 
 
 def _spend_log(
+    *,
     where: _Where,
     dataset: _OneDataset = None,
     principal: _OnePrincipal = None,
-    as_json: AsJson = False,
-    quiet: Quiet = False,
+    screen: Screen,
 ) -> None:
     """Show the entries of a ledger in order.
 
@@ -192,14 +177,14 @@ def _spend_log(
     membership success that this release alone would allow.
     """
     entries = Ledger(where, create=False).entries(dataset=dataset, principal=principal)
-    if as_json:
-        show_json([entry.to_public_dict() for entry in entries])
-    elif not quiet:
-        show_table(
+    screen.show(
+        lambda: show_table(
             ("entry", "date", "kind", "dataset", "principal", "what", "amount"),
             [_entry_row(entry) for entry in entries],
             left=("kind", "dataset", "principal", "what"),
-        )
+        ),
+        [entry.to_public_dict() for entry in entries],
+    )
 
 
 def _entry_row(entry: LedgerEntry) -> tuple[str, ...]:
@@ -224,13 +209,10 @@ def _amount_text(kind: str, amount: float) -> str:
 
 
 def _verify(
+    *,
     where: _Where,
-    head: Annotated[
-        str | None,
-        option("--head", "HASH", "A last hash that was noted earlier."),
-    ] = None,
-    as_json: AsJson = False,
-    quiet: Quiet = False,
+    head: str | None = option("HASH", "A last hash that was noted earlier."),
+    screen: Screen,
 ) -> None:
     """Check every entry, every budget and the end of the chain.
 
@@ -239,21 +221,21 @@ def _verify(
     """
     book = Ledger(where, create=False)
     verification = book.verify(head=head)
-    if as_json:
-        show_json(
-            {
-                "ledger": book.label,
-                "verified": verification.ok,
-                "n_entries": verification.n_entries,
-                "head": verification.head,
-                "broken_entry": verification.broken_entry,
-                "problem": verification.problem,
-            }
-        )
+    if not screen.as_json:
+        _check_intact(book, verification)
+    screen.show(
+        f"{book.label}: {verification.n_entries} entries, all intact, no budget exceeded.\n"
+        f"Last hash {verification.head}",
+        {
+            "ledger": book.label,
+            "verified": verification.ok,
+            "n_entries": verification.n_entries,
+            "head": verification.head,
+            "broken_entry": verification.broken_entry,
+            "problem": verification.problem,
+        },
+    )
     _check_intact(book, verification)
-    if not as_json and not quiet:
-        show(f"{book.label}: {verification.n_entries} entries, all intact, no budget exceeded.")
-        show(f"Last hash {verification.head}")
 
 
 def ledger_accounts(
@@ -262,16 +244,16 @@ def ledger_accounts(
     """Return the accounts of a ledger, with what was spent of each in every month."""
     return tuple(
         LedgerAccount(
-            dataset=balance.dataset,
-            principal=balance.principal,
+            dataset="all tables" if balance.dataset == "*" else balance.dataset,
+            principal="all together" if balance.principal == "*" else balance.principal,
             kind=name,
             limit=limit,
             spent=(getattr(balance.spent, kind) or 0.0) / limit if limit else 1.0,
             months=_months(balance, kind, limit, entries),
         )
         for balance in balances
-        for kind, name in SHARE_NAMES.items()
-        if (limit := getattr(balance.limits, kind)) is not None
+        for kind, name in KIND_NAMES.items()
+        if kind != "delta" and (limit := getattr(balance.limits, kind)) is not None
     )
 
 
@@ -289,17 +271,16 @@ def _months(
 
 
 def _covers(balance: Balance, entry: LedgerEntry) -> bool:
-    """Whether a budget of ``*`` or of this very name limits a spend."""
     return balance.dataset in ("*", entry.dataset) and balance.principal in ("*", entry.principal)
 
 
 def _report(
+    *,
     where: _Where,
-    output: Annotated[
-        Path, typer.Option("--output", "-o", metavar="FILE", help="HTML page to write.")
-    ] = Path("ledger.html"),
-    as_json: AsJson = False,
-    quiet: Quiet = False,
+    output: Path = option(
+        "FILE", "HTML page to write.", flags="--output -o", default=Path("ledger.html")
+    ),
+    screen: Screen,
 ) -> None:
     """Write a page of all accounts: who spent what of which table, month by month."""
     book = Ledger(where, create=False)
@@ -309,10 +290,8 @@ def _report(
     write_atomically(
         output, render_ledger_page(book.label, verification.head, accounts).encode(), mode=0o644
     )
-    if as_json:
-        show_json({"ledger": book.label, "file": str(output), "accounts": len(accounts)})
-    elif not quiet:
-        show(f"Wrote {output}")
+    content = {"ledger": book.label, "file": str(output), "accounts": len(accounts)}
+    screen.show(f"Wrote {output}", content)
 
 
 ledger = typer.Typer(

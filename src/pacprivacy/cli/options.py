@@ -12,10 +12,11 @@ from pacprivacy._checks import suggestion
 from pacprivacy._values import release_file
 from pacprivacy.budget import AnyBudget, budget_limits, parse_budget
 from pacprivacy.cli.console import (
-    console_choices,
     option,
     read_console_number,
     read_console_pair,
+    switch,
+    typed_option,
 )
 from pacprivacy.errors import BudgetError, CertificateError, DataError, LedgerError
 from pacprivacy.mechanism import ISO
@@ -46,66 +47,44 @@ DataFile = Annotated[
 ]
 ModelName = Annotated[
     str,
-    typer.Option(
-        "--model",
-        "--statistic",
-        metavar="NAME",
-        help=f"What to release: {', '.join(MODELS)}.",
-        autocompletion=console_choices(MODELS),
+    typed_option(
+        "NAME",
+        f"What to release: {', '.join(MODELS)}.",
+        choices=MODELS,
+        flags="--model --statistic",
     ),
 ]
-Target = Annotated[
-    str | None,
-    option(
-        "--target",
-        "COL",
-        "Column to predict; for a model without one, the only column to describe.",
-    ),
-]
-Columns = Annotated[str | None, option("--columns", "A,B", "Columns to use; default all.")]
 Subsets = Annotated[
     int | None,
-    option(
-        "--subsets",
-        "N",
-        "Candidate subsets, even; default 2000, or 256 for a model fitted one by one.",
+    typed_option(
+        "N", "Candidate subsets, even; default 2000, or 256 for a model fitted one by one."
     ),
 ]
-Ranges = Annotated[
-    str | None,
-    option(
-        "--ranges",
-        "LIST",
-        "Public ranges of columns: 0,120 or 'age=0,120;pay=0,1e6'. Histograms need them.",
-    ),
-]
-Name = Annotated[str | None, option("--name", "TEXT", "Name of the release.")]
-Jobs = Annotated[int | None, option("--jobs", "N", "Worker processes.")]
-Checkpoint = Annotated[Path | None, option("--checkpoint", "FILE", "Go on from here after a stop.")]
-Folder = Annotated[
-    Path, typer.Option("--output", "-o", metavar="DIR", help="Folder for the release files.")
-]
-ExcelFile = Annotated[
+Fill = Annotated[float | None, typed_option("X", "Value reported for an empty group.")]
+Name = Annotated[str | None, typed_option("TEXT", "Name of the release.")]
+Jobs = Annotated[int | None, typed_option("N", "Worker processes.")]
+Checkpoint = Annotated[Path | None, typed_option("FILE", "Go on from here after a stop.")]
+Folder = Annotated[Path, typed_option("DIR", "Folder for the release files.", flags="--output -o")]
+PublicKey = Annotated[
     Path | None,
-    option("--excel", "FILE", "Write the numbers to an Excel file, too: one sheet a table."),
+    typed_option("FILE", "Refuse a release that its owner has not signed."),
 ]
 BundleFile = Annotated[
     Path | None,
-    option("--bundle", "FILE", "The curator's bundle; curator.npz beside the release."),
+    typed_option("FILE", "The curator's bundle; curator.npz beside the release."),
 ]
 LedgerPlace = Annotated[
     str | None,
-    option("--ledger", "PLACE", "Spend from a ledger: SQLite file or postgresql:// URL."),
+    typed_option("PLACE", "Spend from a ledger: SQLite file or postgresql:// URL."),
 ]
 Dataset = Annotated[
     str | None,
-    option("--dataset", "NAME", "Name in the ledger; by default the file's ('pac sql': default)."),
+    typed_option("NAME", "Name in the ledger; by default the file's ('pac sql': default)."),
 ]
 State = Annotated[
     Path | None,
-    option("--state", "FILE", "File of the session's secret; default beside the ledger."),
+    typed_option("FILE", "File of the session's secret; default beside the ledger."),
 ]
-
 
 _WITH_STUDY: Final = (
     *("unit", "sample", "keep", "clip", "schema", "sheet", "header_row"),
@@ -117,30 +96,12 @@ _WITH_STUDY: Final = (
 class ReadingOptions:
     """Options of a verb for reading a table; as typed."""
 
-    decimal: Annotated[
-        str | None,
-        option("--decimal", "MARK", "Decimal mark of the file, . or ,; needed if unclear."),
-    ] = None
-    delimiter: Annotated[
-        str | None,
-        option("--delimiter", "MARK", "Field separator of a CSV file; detected if omitted."),
-    ] = None
-    encoding: Annotated[
-        str | None, option("--encoding", "NAME", "Encoding of a CSV file; detected if omitted.")
-    ] = None
-    date_format: Annotated[
-        str | None,
-        option("--date-format", "LIST", "How dates are written, if unclear: 'day=%d/%m/%Y'."),
-    ] = None
-    sheet: Annotated[
-        str | None, option("--sheet", "NAME", "Sheet of an Excel file; default the first.")
-    ] = None
-    header_row: Annotated[
-        int | None,
-        typer.Option(
-            "--header-row", metavar="N", min=1, help="Row of the column names; default the first."
-        ),
-    ] = None
+    decimal: str | None = option("MARK", "Decimal mark of the file, . or ,; needed if unclear.")
+    delimiter: str | None = option("MARK", "Field separator of a CSV file; detected if omitted.")
+    encoding: str | None = option("NAME", "Encoding of a CSV file; detected if omitted.")
+    date_format: str | None = option("LIST", "How dates are written, if unclear: 'day=%d/%m/%Y'.")
+    sheet: str | None = option("NAME", "Sheet of an Excel file; default the first.")
+    header_row: int | None = option("N", "Row of the column names; default the first.", least=1)
 
     def typed(self, schema: Reading | None = None) -> Reading:
         """Return how the file is to be read; what is typed wins over a schema."""
@@ -170,110 +131,60 @@ class ReadingOptions:
 class TableOptions(ReadingOptions):
     """Options of a verb for reading a table and choosing a model; as typed."""
 
-    target: Target = None
-    columns: Columns = None
-    unit: Annotated[
-        str | None,
-        option("--unit", "COL", "Column of the person, if people have several rows."),
-    ] = None
-    sample: Annotated[
-        str | None,
-        typer.Option(
-            "--sample",
-            metavar="KIND",
-            help="coins: one for each person (default if possible); or pool.",
-            autocompletion=console_choices(SAMPLES),
-        ),
-    ] = None
-    keep: Annotated[
-        float | None,
-        option(
-            "--keep", "P", "With coins: probability of being used; by default by the table's size."
-        ),
-    ] = None
-    clip: Annotated[
-        str | None,
-        option(
-            "--clip",
-            "R",
-            "With coins: largest influence of one person, 1 being the tenth largest; auto or none.",
-        ),
-    ] = None
+    target: str | None = option(
+        "COL", "Column to predict; for a model without one, the only column to describe."
+    )
+    columns: str | None = option("A,B", "Columns to use; default all.")
+    unit: str | None = option("COL", "Column of the person, if people have several rows.")
+    sample: str | None = option(
+        "KIND", "coins: one for each person (default if possible); or pool.", choices=SAMPLES
+    )
+    keep: float | None = option(
+        "P", "With coins: probability of being used; by default by the table's size."
+    )
+    clip: str | None = option(
+        "R", "With coins: largest influence of one person, 1 being the tenth largest; auto or none."
+    )
     subsets: Subsets = None
-    rule: Annotated[
-        str | None,
-        typer.Option(
-            "--rule",
-            metavar="NAME",
-            help="Noise rule; the least certified noise if absent.",
-            autocompletion=console_choices(RULES),
-        ),
-    ] = None
-    bins: Annotated[int | None, option("--bins", "N", "Histogram bins.")] = None
-    ranges: Ranges = None
-    universe_facts: Annotated[
-        bool,
-        typer.Option(
-            "--universe-facts",
-            help="Publish exact ranges, means and scales of all records; the certificate says so.",
-        ),
-    ] = False
-    clusters: Annotated[int | None, option("--clusters", "N", "Number of clusters of kmeans.")] = (
-        None
+    rule: str | None = option(
+        "NAME", "Noise rule; the least certified noise if absent.", choices=RULES
     )
-    components: Annotated[int | None, option("--components", "N", "Directions that pca keeps.")] = (
-        None
+    bins: int | None = option("N", "Histogram bins.")
+    ranges: str | None = option(
+        "LIST", "Public ranges of columns: 0,120 or 'age=0,120;pay=0,1e6'. Histograms need them."
     )
-    cost: Annotated[
-        float | None, option("--C", "X", "Inverse regularisation of svm; less is stabler.")
-    ] = None
-    trees: Annotated[int | None, option("--trees", "N", "Of forest; default 3.")] = None
-    depth: Annotated[int | None, option("--depth", "N", "Of the forest's trees; default 3.")] = None
-    group_by: Annotated[
-        str | None, option("--group-by", "A,B", "One result for every level of categories.")
-    ] = None
-    where: Annotated[str | None, option("--where", "TEXT", 'Condition on rows: "age >= 18".')] = (
-        None
+    universe_facts: bool = switch(
+        "--universe-facts",
+        "Publish exact ranges, means and scales of all records; the certificate says so.",
     )
-    weights: Annotated[str | None, option("--weights", "COL", "Column of weights.")] = None
-    levels: Annotated[
-        str | None,
-        option(
-            "--levels",
-            "LIST",
-            "Levels of categories, public: 'region=north,south;sex=f,m'. Default: the data's.",
-        ),
-    ] = None
-    categories: Annotated[
-        str | None,
-        option("--categories", "A,B", "Columns whose entries are levels, whatever they look like."),
-    ] = None
-    missing: Annotated[
-        str,
-        typer.Option(
-            "--missing",
-            metavar="HOW",
-            help="Gaps: drop, mean, category or error; of what is used.",
-            autocompletion=console_choices(POLICIES),
-        ),
-    ] = "drop"
-    fill: Annotated[float | None, option("--fill", "X", "Value reported for an empty group.")] = (
-        None
+    clusters: int | None = option("N", "Number of clusters of kmeans.")
+    components: int | None = option("N", "Directions that pca keeps.")
+    cost: float | None = option("X", "Inverse regularisation of svm; less is stabler.", flags="--C")
+    trees: int | None = option("N", "Of forest; default 3.")
+    depth: int | None = option("N", "Of the forest's trees; default 3.")
+    group_by: str | None = option("A,B", "One result for every level of categories.")
+    where: str | None = option("TEXT", 'Condition on rows: "age >= 18".')
+    weights: str | None = option("COL", "Column of weights.")
+    levels: str | None = option(
+        "LIST", "Levels of categories, public: 'region=north,south;sex=f,m'. Default: the data's."
     )
-    quantiles: Annotated[
-        str | None,
-        option("--quantiles", "LIST", "Probabilities of quantiles; default 0.25,0.5,0.75."),
-    ] = None
-    schema: Annotated[
-        Path | None,
-        option("--schema", "FILE", "Kinds of the columns, in TOML: see pac schema."),
-    ] = None
+    categories: str | None = option(
+        "A,B", "Columns whose entries are levels, whatever they look like."
+    )
+    missing: str = option(
+        "HOW",
+        "Gaps: drop, mean, category or error; of what is used.",
+        choices=POLICIES,
+        default="drop",
+    )
+    fill: Fill = None
+    quantiles: str | None = option("LIST", "Probabilities of quantiles; default 0.25,0.5,0.75.")
+    schema: Path | None = option("FILE", "Kinds of the columns, in TOML: see pac schema.")
     jobs: Jobs = None
     checkpoint: Checkpoint = None
 
     @property
     def described(self) -> Schema:
-        """The schema; an empty one if there is none."""
         return Schema() if self.schema is None else Schema.read(self.schema)
 
     def model(
@@ -362,7 +273,6 @@ class TableOptions(ReadingOptions):
 
     @property
     def pool_options(self) -> dict[str, object]:
-        """Options that only a pool has, by name."""
         return {name: getattr(self, name) for name in _POOL_ONLY}
 
     def reading(self, *, declared: bool = False) -> Reading:
@@ -378,16 +288,9 @@ class TableOptions(ReadingOptions):
 class StudyOptions:
     """Several statistics, or one of a survey; as typed, options of a verb each."""
 
-    study: Annotated[
-        Path | None, option("--study", "FILE", "Several statistics in one release; TOML.")
-    ] = None
-    strata: Annotated[
-        str | None,
-        option("--strata", "COL", "Column of survey strata; widens or narrows the errors."),
-    ] = None
-    cluster: Annotated[
-        str | None, option("--cluster", "COL", "Column of survey clusters; widens the errors.")
-    ] = None
+    study: Path | None = option("FILE", "Several statistics in one release; TOML.")
+    strata: str | None = option("COL", "Column of survey strata; widens or narrows the errors.")
+    cluster: str | None = option("COL", "Column of survey clusters; widens the errors.")
 
     def file(self, model: str | None, table: TableOptions) -> StudyFile | None:
         """Return the study, if there is one; refuse what belongs into its file."""
@@ -411,18 +314,42 @@ class StudyOptions:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class AccountOptions:
-    """The session that a release belongs to; as typed, options of a verb each."""
+    """The budget of a release, and the session that it belongs to; as typed."""
 
+    budget: str | None = option(
+        "TEXT", '"membership<=0.6", "mi<=1/64", "epsilon<=1", or several joined with "&".'
+    )
+    share: str | None = option(
+        "PART", 'Instead, with --ledger: a part of what is left, 0.25 or "1 of 12".'
+    )
     ledger: LedgerPlace = None
     dataset: Dataset = None
-    principal: Annotated[
-        str | None, option("--principal", "NAME", "Name in the ledger of the one who spends.")
-    ] = None
-    total: Annotated[
-        str | None,
-        option("--total", "TEXT", "Budget of all releases together; the ledger's by default."),
-    ] = None
+    principal: str | None = option("NAME", "Name in the ledger of the one who spends.")
+    total: str | None = option("TEXT", "Budget of all releases together; the ledger's by default.")
     state: State = None
+
+    def limits(self) -> AnyBudget | None:
+        """Return the budget of the release; None if it is a share of the remaining budget."""
+        if (self.budget is None) == (self.share is None):
+            got = "neither" if self.budget is None else "both"
+            raise BudgetError(
+                f"one of --budget and --share must be given; got {got}. Write --budget "
+                '"membership<=0.6".'
+            )
+        if self.budget is not None:
+            return parse_budget(self.budget)
+        if self.ledger is None:
+            raise BudgetError(
+                "--ledger must be given with --share; got none. Name the ledger, or use --budget."
+            )
+        return None
+
+    @property
+    def part(self) -> float | str | None:
+        """The share as a session takes it: a number, or ``"1 of 12"``."""
+        if self.share is None or " of " in self.share:
+            return self.share
+        return read_console_number("--share", self.share)
 
     def read_total(self) -> AnyBudget | None:
         """Return the total budget; refuse options of a session without its ledger."""
@@ -437,7 +364,6 @@ class AccountOptions:
 
 
 def _read_clip(text: str | None) -> float | Literal["auto"] | None:
-    """Read a radius, ``auto`` or ``none``."""
     if text is None or text == "auto":
         return "auto"
     if text == "none":

@@ -5,20 +5,18 @@ from __future__ import annotations
 import warnings
 from dataclasses import dataclass, replace
 from pathlib import Path
-from typing import Annotated, Any, Final, NamedTuple
+from typing import Any, Final, NamedTuple, TypeAlias
 
 import numpy as np
-import typer
 
 from pacprivacy.budget import AnyBudget, Membership, parse_budget
 from pacprivacy.cli import options
 from pacprivacy.cli.console import (
-    AsJson,
-    Quiet,
+    Screen,
     Verb,
+    option,
     read_console_number,
     show,
-    show_json,
     show_status,
     show_table,
     tell_curator,
@@ -39,19 +37,6 @@ standard error  of the released number as an estimate for all records
 Nothing was released and no secret was drawn. The figures depend on the records:
 they are for the curator, who chooses a budget with them."""
 
-_Budgets = Annotated[
-    str,
-    typer.Option(
-        "--budgets",
-        "--budget",
-        metavar="LIST",
-        help='Success bounds such as 55%,60%, or budgets such as "mi<=1/16".',
-    ),
-]
-_Seed = Annotated[
-    int | None, typer.Option("--seed", min=0, metavar="N", help="Of the pool and the draws.")
-]
-
 
 class PlanNumber(NamedTuple):
     """Noise of one number, and the standard error of the whole; curator-only."""
@@ -61,59 +46,52 @@ class PlanNumber(NamedTuple):
     distance: float
 
 
-class PlanRow(NamedTuple):
-    """The cost of one budget; curator-only."""
-
-    budget: str
-    numbers: tuple[PlanNumber, ...]
-
-    def to_dict(self) -> dict[str, Any]:
-        """Return the cost as plain JSON types."""
-        return {"budget": self.budget, "numbers": [each._asdict() for each in self.numbers]}
+Costs: TypeAlias = list[PlanNumber]  # of all numbers, under one budget
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class _Planned:
-    """Cost of several budgets for one sample; curator-only."""
-
     mechanism: str
     sample: str
     drawn: str
-    rows: list[PlanRow]
+    costs: dict[str, Costs]
     refused: list[str]
     facts: dict[str, Any]
 
     @property
-    def without_noise(self) -> PlanRow:
+    def without_noise(self) -> Costs:
         """The standard errors that the sample alone would leave."""
-        numbers = (
+        return [
             PlanNumber(each.name, 0.0, float(np.sqrt(max(0.0, each.distance**2 - each.noise**2))))
-            for each in self.rows[0].numbers
-        )
-        return PlanRow("no promise", tuple(numbers))
+            for each in next(iter(self.costs.values()))
+        ]
 
     def to_dict(self) -> dict[str, Any]:
-        """Return everything as plain JSON types."""
+        every = {**self.costs, "no promise": self.without_noise}
+        rows = [
+            {"budget": text, "numbers": [each._asdict() for each in numbers]}
+            for text, numbers in every.items()
+        ]
         return {
             "mechanism": self.mechanism,
             "sample": self.sample,
             **self.facts,
-            "without_noise": self.without_noise.to_dict(),
-            "rows": [row.to_dict() for row in self.rows],
+            "without_noise": rows.pop(),
+            "rows": rows,
             "refused": self.refused,
         }
 
     def show(self) -> None:
         """Print a table of standard errors by budget."""
         show(f"{self.mechanism}: {self.drawn}\n", style="bold")
+        without = self.without_noise
         cells = [
-            (row.budget if i == 0 else "", number.name, f"{number.noise:.3g}",
-             f"{number.distance:.3g}")
-            for row in (*self.rows, self.without_noise)
-            for i, number in enumerate(row.numbers[:SHOWN_NUMBERS])
-        ]  # fmt: skip
+            (text if i == 0 else "", each.name, f"{each.noise:.3g}", f"{each.distance:.3g}")
+            for text, numbers in {**self.costs, "no promise": without}.items()
+            for i, each in enumerate(numbers[:SHOWN_NUMBERS])
+        ]
         show_table(["budget", "number", "noise", "standard error"], cells, left=["number"])
-        more = len(self.rows[0].numbers) - SHOWN_NUMBERS
+        more = len(without) - SHOWN_NUMBERS
         if more > 0:
             show(f"... and {more} more numbers: --json has all.")
         if self.refused:
@@ -125,11 +103,15 @@ def _plan(
     *,
     data: options.DataFile,
     model: options.ModelName,
-    budgets: _Budgets = BUDGETS,
+    budgets: str = option(
+        "LIST",
+        'Success bounds such as 55%,60%, or budgets such as "mi<=1/16".',
+        flags="--budgets --budget",
+        default=BUDGETS,
+    ),
     table: options.TableOptions,
-    seed: _Seed = None,
-    as_json: AsJson = False,
-    quiet: Quiet = False,
+    seed: int | None = option("N", "Of the pool and the draws.", least=0),
+    screen: Screen,
 ) -> None:
     """Show privacy against utility for several budgets, before anything is spent.
 
@@ -139,7 +121,7 @@ def _plan(
     below what a release will need.
     """
     limits = _read_budgets(budgets)
-    study, reason = _read_study(data, model, table, limits, quiet=quiet)
+    study, reason = _read_study(data, model, table, limits, quiet=screen.quiet)
     if isinstance(study.sample, Coins):
         planned = _plan_coins(study, limits)
     else:
@@ -149,16 +131,13 @@ def _plan(
             units=study.units,
             n_jobs=table.jobs,
             rng=seed,
-            progress=False if quiet else None,
+            progress=screen.progress,
         )
         dry_run = DryRun(study.universe, options_of_run, reason=reason)
-        planned = _plan_pool(dry_run, study, table, limits, quiet=quiet)
-    if as_json:
-        show_json(planned.to_dict())
-    elif not quiet:
-        planned.show()
-        if reason is not None and dry_run.pool is not None:
-            show(f"\n{dry_run.pool.notes[-1]}")
+        planned = _plan_pool(dry_run, study, table, limits, quiet=screen.quiet)
+    screen.show(planned.show, planned.to_dict())
+    if screen.is_for_people and reason is not None and dry_run.pool is not None:
+        show(f"\n{dry_run.pool.notes[-1]}")
 
 
 def _read_study(
@@ -187,8 +166,8 @@ def _read_study(
 
 
 def _plan_coins(study: ModelStudy, limits: dict[str, AnyBudget]) -> _Planned:
-    """Return the standard errors under every budget, as a release would have them."""
-    rows, refused = [], []
+    costs: dict[str, Costs] = {}
+    refused = []
     plan, reason = None, MechanismError("no budget was given")
     chosen = SampleOptions(sample=study.sample, units=study.units)
     with SingleSession(study.universe, next(iter(limits.values())), options=chosen) as session:
@@ -200,11 +179,10 @@ def _plan_coins(study: ModelStudy, limits: dict[str, AnyBudget]) -> _Planned:
                 reason = error
                 continue
             value = plan.outputs.restore(plan.outputs.values[0])
-            numbers = (
+            costs[text] = [
                 PlanNumber(row.name, row.noise_std, row.std_error)
                 for row in error_bar_rows(value, plan.error_bars)
-            )
-            rows.append(PlanRow(text, tuple(numbers)))
+            ]
     if plan is None:
         raise reason
     certificate = plan.certificate
@@ -214,7 +192,7 @@ def _plan_coins(study: ModelStudy, limits: dict[str, AnyBudget]) -> _Planned:
         mechanism=certificate.mechanism,
         sample="coins",
         drawn=f"{n_units:,} {certificate.units}, {used}",
-        rows=rows,
+        costs=costs,
         refused=refused,
         facts={"n_units": n_units, "keep": keep},
     )
@@ -228,7 +206,6 @@ def _plan_pool(
     *,
     quiet: bool,
 ) -> _Planned:
-    """Return what every budget asks for with a pool: standard errors over its candidates."""
     with warnings.catch_warnings(), show_status("drawing the candidates", quiet=quiet) as begin:
         if quiet:
             warnings.simplefilter("ignore")
@@ -242,31 +219,27 @@ def _plan_pool(
         outputs = replace(outputs, on_all=dry_run.on_all(mechanism, outputs))
         if rule is None:  # as in a release
             outputs = scale_run_outputs(outputs)
-        rows = [_pool_row(text, limit, dry_run, outputs, rule) for text, limit in limits.items()]
+        costs = {text: _pool_costs(limit, dry_run, outputs, rule) for text, limit in limits.items()}
     return _Planned(
         mechanism=outputs.mechanism_name,
         sample="pool",
         drawn=f"{pool.n_subsets:,} candidate samples of {pool.n_units:,} units",
-        rows=rows,
+        costs=costs,
         refused=[],
         facts={"n_units": pool.n_units, "n_subsets": pool.n_subsets},
     )
 
 
-def _pool_row(
-    text: str, budget: AnyBudget, dry_run: DryRun, outputs: Outputs, rule: str | None
-) -> PlanRow:
-    """Return the cost of a budget, for outputs in the units of the release."""
+def _pool_costs(budget: AnyBudget, dry_run: DryRun, outputs: Outputs, rule: str | None) -> Costs:
     pool = dry_run.pool
     assert pool is not None  # the outputs are those of its candidates
     noise = propose_rule_noise(outputs, budget, rule=rule, pool=pool, rng=dry_run.seed)
     bars = measure_error_bars(outputs, noise, pool)
     value = outputs.restore(outputs.values.mean(axis=0))
-    numbers = (
+    return [
         PlanNumber(row.name, row.noise_std, float(np.hypot(row.spread, row.noise_std)))
         for row in error_bar_rows(value, bars)
-    )
-    return PlanRow(text, tuple(numbers))
+    ]
 
 
 def _read_budgets(text: str) -> dict[str, AnyBudget]:

@@ -8,8 +8,8 @@ from typing import Annotated, Any, TextIO
 
 import typer
 
-from pacprivacy.cli.console import AsJson, Quiet, Verb, show_json, tell_curator
-from pacprivacy.cli.options import DataFile, ReadingOptions, split_option_names
+from pacprivacy.cli.console import Screen, Verb, option, tell_curator
+from pacprivacy.cli.options import DataFile, PublicKey, ReadingOptions, split_option_names
 from pacprivacy.errors import DataError
 from pacprivacy.release import Release
 from pacprivacy.tables import check_table_columns, predict as apply_model, read_table
@@ -21,22 +21,11 @@ def _predict(
         Path, typer.Argument(metavar="RELEASE", help="The release.json of a model.")
     ],
     data: DataFile,
-    output: Annotated[
-        Path | None,
-        typer.Option("--output", "-o", metavar="FILE", help="CSV to write; default stdout."),
-    ] = None,
-    keep: Annotated[
-        str | None, typer.Option("--keep", metavar="A,B", help="Columns of the file to copy.")
-    ] = None,
-    public_key: Annotated[
-        Path | None,
-        typer.Option(
-            "--public-key", metavar="FILE", help="Refuse a release that its owner has not signed."
-        ),
-    ] = None,
+    output: Path | None = option("FILE", "CSV to write; default stdout.", flags="--output -o"),
+    keep: str | None = option("A,B", "Columns of the file to copy."),
+    public_key: PublicKey = None,
     reading: ReadingOptions,
-    as_json: AsJson = False,
-    quiet: Quiet = False,
+    screen: Screen,
 ) -> None:
     """Apply a released model to new rows.
 
@@ -57,10 +46,9 @@ def _predict(
     check_table_columns(table, kept)
     predicted, known = apply_model(source, table)
     columns = {name: table.columns[name].labels.tolist() for name in kept} | predicted
-    if as_json:
-        show_json(
-            {name: [None if v == "" else v for v in items] for name, items in columns.items()}
-        )
+    if screen.as_json:
+        plain = {name: [None if v == "" else v for v in items] for name, items in columns.items()}
+        screen.show("", plain)
     elif output is None:
         _write(sys.stdout, columns)
     if output is not None:
@@ -68,7 +56,7 @@ def _predict(
             _write(file, columns)
     n_gaps = len(known) - int(known.sum())
     notes = [f"{n_gaps:,} of {len(known):,} rows have gaps and no prediction"] if n_gaps else []
-    tell_curator((*table.notes, *notes), quiet=quiet)
+    tell_curator((*table.notes, *notes), quiet=screen.quiet)
 
 
 def _write(file: TextIO, columns: Mapping[str, Any]) -> None:

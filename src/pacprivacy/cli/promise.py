@@ -149,7 +149,6 @@ def _check_declared(model: str, options: ModelOptions) -> None:
 def _release_sums(
     asked: PromisedStatistic, limit: Membership, *, simulate: int | None, quiet: bool
 ) -> Release:
-    """Release sums of all rows, with noise from the declarations."""
     rows = asked.rows_per_unit
     if (asked.options.unit is None) != (rows is None):
         raise DataError(
@@ -213,7 +212,6 @@ def _release_rows(
 
 
 def _notes(table: Table, options: ModelOptions) -> tuple[str, ...]:
-    """Return notes for the curator: unprotected people and remaining rows."""
     kept = category_rows_where(table, options.where)
     names = table_identities(table)
     many = (f"{identity_warning(names)} Make one row per person.",) if names else ()

@@ -6,30 +6,25 @@ import tempfile
 import warnings
 from collections.abc import Iterator
 from contextlib import contextmanager, suppress
-from dataclasses import asdict, dataclass, replace
+from dataclasses import asdict, replace
 from pathlib import Path
 from typing import Annotated, Any, Final, get_args
 
-import typer
-
 from pacprivacy._checks import suggestion
 from pacprivacy._values import read_key, read_release
-from pacprivacy.budget import AnyBudget, Spent, budget_limits, parse_budget
+from pacprivacy.budget import AnyBudget, Spent, budget_limits
 from pacprivacy.cli import options
 from pacprivacy.cli.console import (
-    AsJson,
-    Quiet,
+    Screen,
     Verb,
-    console_choices,
     option,
-    read_console_number,
     show,
-    show_json,
     tell_curator,
+    typed_option,
 )
 from pacprivacy.cli.promise import PromisedStatistic, check_dp_promise, release_dp_promise
 from pacprivacy.dp import DPRelease
-from pacprivacy.errors import BudgetError, DataError, InterruptedRun
+from pacprivacy.errors import DataError, InterruptedRun
 from pacprivacy.mechanism import Mechanism
 from pacprivacy.noise import as_rule
 from pacprivacy.release import Release
@@ -45,52 +40,14 @@ from pacprivacy.tables import ModelStudy, StudyFile, find_model, read_model_stud
 
 PROMISES: Final = ("pac", "dp")
 
-BudgetText = Annotated[
-    str,
-    typer.Option(
-        "--budget",
-        metavar="TEXT",
-        help='"membership<=0.6", "mi<=1/64", "epsilon<=1", or several joined with "&".',
-    ),
-]
-_Budget = Annotated[str | None, *get_args(BudgetText)[1:]]
 _Model = Annotated[str | None, *get_args(options.ModelName)[1:]]
-_Share = Annotated[
-    str | None,
-    option("--share", "PART", 'Instead, with --ledger: a part of what is left, 0.25 or "1 of 12".'),
-]
 Seed = Annotated[
     int | None,
-    typer.Option(
-        "--seed", min=0, metavar="N", help="Of pool and proof; never of the secret or the noise."
-    ),
+    typed_option("N", "Of pool and proof; never of the secret or the noise.", least=0),
 ]
-_Promise = Annotated[
-    str,
-    typer.Option(
-        "--promise",
-        metavar="KIND",
-        help="pac, or dp: hide also who is in the table; of counts, sums, means, variances, "
-        "crosstabs, histograms, medians and quantiles.",
-        autocompletion=console_choices(PROMISES),
-    ),
-]
-_RowsPerUnit = Annotated[
-    int | None,
-    typer.Option(
-        "--rows-per-unit",
-        metavar="N",
-        min=1,
-        help="With --promise dp and --unit: how many rows of one are used at most.",
-    ),
-]
-Sign = Annotated[
-    Path | None,
-    typer.Option("--sign", metavar="FILE", help="Sign with the ed25519 key in this PEM file."),
-]
-Full = Annotated[bool, typer.Option("--full", help="Print the whole certificate besides.")]
+Full = Annotated[bool, typed_option(None, "Print the whole certificate besides.", flags="--full")]
 Simulate = Annotated[
-    bool, typer.Option("--simulate", help="Seed the noise too: for trials, protects nobody.")
+    bool, typed_option(None, "Seed the noise too: for trials, protects nobody.", flags="--simulate")
 ]
 
 
@@ -99,20 +56,25 @@ def _release(
     data: options.DataFile,
     model: _Model = None,
     study: options.StudyOptions,
-    budget: _Budget = None,
-    share: _Share = None,
+    account: options.AccountOptions,
     output: options.Folder,
-    promise: _Promise = "pac",
-    rows_per_unit: _RowsPerUnit = None,
+    promise: str = option(
+        "KIND",
+        "pac, or dp: hide also who is in the table; of counts, sums, means, variances, "
+        "crosstabs, histograms, medians and quantiles.",
+        choices=PROMISES,
+        default="pac",
+    ),
+    rows_per_unit: int | None = option(
+        "N", "With --promise dp and --unit: how many rows of one are used at most.", least=1
+    ),
     table: options.TableOptions,
     name: options.Name = None,
     seed: Seed = None,
     simulate: Simulate = False,
-    sign: Sign = None,
-    account: options.AccountOptions,
+    sign: Path | None = option("FILE", "Sign with the ed25519 key in this PEM file."),
     full: Full = False,
-    as_json: AsJson = False,
-    quiet: Quiet = False,
+    screen: Screen,
 ) -> None:
     """Release a statistic or a model of a table, with noise and a certificate.
 
@@ -135,9 +97,8 @@ def _release(
     its noise follows from the declared --ranges and --levels alone. Quantiles, and a pure epsilon,
     have a certificate of their own and no curator.npz.
     """
-    limits = _read_budget(budget, share, account)  # refused before the data are read
-    stated = {**asdict(table), **asdict(account), "share": share}
-    _check_options(promise, rows_per_unit, stated, sign)
+    limits = account.limits()  # refused before the data are read
+    _check_options(promise, rows_per_unit, {**asdict(table), **asdict(account)}, sign)
     known = Spent() if limits is None else budget_limits(limits, table.subsets or SUBSETS_BATCHED)
     file = study.file(model, table)
     if file is not None and table.schema is None:
@@ -154,46 +115,35 @@ def _release(
     if promise == "dp":
         if model is None or file is not None:
             raise DataError("--study, --strata and --cluster must be left out with --promise dp.")
-        assert budget is not None  # there is no share without a ledger
         check_release_folder(output)
         draws = (seed or 0) if simulate else None
-        release = release_dp_promise(request, budget, simulate=draws, quiet=quiet)
+        release = release_dp_promise(
+            request, account.budget or "", simulate=draws, quiet=screen.quiet
+        )
     else:
         drawn = SampleOptions(
             n_subsets=table.subsets,
             n_jobs=table.jobs,
             rng=seed,
-            progress=False if quiet else None,
+            progress=screen.progress,
             simulate=simulate,
         )
-        limit = _Limit(limits=limits, share=_read_share(share), account=account)
-        release = _release_pac(request, file, limit, output, table, drawn=drawn)
+        release = _release_pac(request, file, account, output, table, drawn=drawn)
     files = save_release(release, output, sign=sign)
-    show_release(release, files, full=full, as_json=as_json, quiet=quiet)
-
-
-@dataclass(frozen=True, slots=True, kw_only=True)
-class _Limit:
-    """Budget of a release, or its share of what is left in an account."""
-
-    limits: AnyBudget | None
-    share: float | str | None
-    account: options.AccountOptions
+    show_release(release, files, screen, full=full)
 
 
 def _release_pac(
     asked: PromisedStatistic,
     file: StudyFile | None,
-    limit: _Limit,
+    account: options.AccountOptions,
     output: Path,
     table: options.TableOptions,
     *,
     drawn: SampleOptions,
 ) -> Release:
-    """Release a statistic or a study from a session of one release, or from that of a ledger."""
     as_rule(table.rule)
-    limits, account = limit.limits, limit.account
-    total = account.read_total()
+    limits, total, share = account.limits(), account.read_total(), account.part
     if file is None:
         find_model(asked.model, asked.options)
         sample = table.sampled(asked.model)
@@ -223,7 +173,7 @@ def _release_pac(
             return session.release(
                 mechanism,
                 limits,
-                share=limit.share,
+                share=share,
                 rule=table.rule,
                 checkpoint=checkpoint,
                 name=asked.name,
@@ -233,7 +183,6 @@ def _release_pac(
 def _check_options(
     promise: str, rows_per_unit: int | None, stated: dict[str, Any], sign: Path | None
 ) -> None:
-    """Refuse a promise that is none, options that do not go with it, and files that cannot be."""
     if sign is not None:
         read_key(sign, private=True)
     if promise not in PROMISES:
@@ -245,30 +194,6 @@ def _check_options(
         raise DataError("--rows-per-unit must be left out with --promise pac; got a value.")
 
 
-def _read_budget(
-    budget: str | None, share: str | None, account: options.AccountOptions
-) -> AnyBudget | None:
-    """Return the budget of the release; None if it is a share of the remaining budget."""
-    if (budget is None) == (share is None):
-        got = "neither" if budget is None else "both"
-        raise BudgetError(
-            f"one of --budget and --share must be given; got {got}. Write --budget "
-            '"membership<=0.6".'
-        )
-    if budget is not None:
-        return parse_budget(budget)
-    if account.ledger is None:
-        raise BudgetError(
-            "--ledger must be given with --share; got none. Name the ledger, or use --budget."
-        )
-    return None
-
-
-def _read_share(text: str | None) -> float | str | None:
-    """Return a share as a session takes it: a number, or ``"1 of 12"``."""
-    return text if text is None or " of " in text else read_console_number("--share", text)
-
-
 def _open_session(
     study: ModelStudy,
     account: options.AccountOptions,
@@ -278,7 +203,6 @@ def _open_session(
     *,
     drawn: SampleOptions,
 ) -> tuple[Session, Mechanism]:
-    """Return the session of the ledger or of a single release, and its mechanism."""
     drawn = replace(drawn, sample=study.sample, units=study.units)
     if account.ledger is None:
         assert limits is not None  # a share is one of a ledger
@@ -357,7 +281,6 @@ def _unwritable(folder: Path, error: Exception) -> DataError:
 def save_release(
     release: Release | DPRelease, folder: Path, *, sign: Path | None = None
 ) -> dict[str, str]:
-    """Write the files and return their names."""
     try:
         public = release.save(folder, sign=sign)
     except OSError as error:
@@ -369,12 +292,12 @@ def save_release(
 
 
 def show_release(
-    release: Release | DPRelease, files: dict[str, str], *, full: bool, as_json: bool, quiet: bool
+    release: Release | DPRelease, files: dict[str, str], screen: Screen, *, full: bool
 ) -> None:
     """Print a release on one screen, as every verb does: numbers, promise, files."""
-    if as_json:
-        show_json({**read_release(files["release"]), "files": files})
-    if as_json or quiet:
+    if screen.as_json:
+        screen.show("", {**read_release(files["release"]), "files": files})
+    if not screen.is_for_people:
         return
     if full and isinstance(release, Release):  # the certificate begins with the promise
         show("\n".join([*release.lines(), "", *release.certificate.readings]))

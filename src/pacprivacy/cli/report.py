@@ -6,47 +6,37 @@ from typing import Annotated
 import typer
 
 from pacprivacy._values import release_file
-from pacprivacy.cli.console import AsJson, Quiet, Verb, option, show, show_json, show_status
-from pacprivacy.cli.options import ExcelFile
+from pacprivacy.cli.console import Screen, Verb, option, show_status, switch
 from pacprivacy.release import Release
 from pacprivacy.reporting import report as write_report
 
 
 def _report(
+    *,
     release: Annotated[
         Path, typer.Argument(metavar="RELEASE", help="The release.json to explain, or its folder.")
     ],
-    title: Annotated[str, option("--title", "TEXT", "What the page is called.")] = "",
-    by: Annotated[str, option("--by", "NAME", "Who answers for it.")] = "",
-    dataset: Annotated[str, option("--dataset", "NAME", "What the data are called.")] = "",
-    date: Annotated[str | None, option("--date", "TEXT", "When; today by default.")] = None,
-    officer: Annotated[
-        bool, typer.Option("--officer", help="One printed page for a privacy officer.")
-    ] = False,
-    audit: Annotated[
-        Path | None,
-        option("--audit", "FILE", "What 'pac audit --json' printed, to show."),
-    ] = None,
-    session: Annotated[
-        list[Path] | None,
-        option("--session", "FILE", "Another release of the same session; may repeat."),
-    ] = None,
-    output: Annotated[
-        Path | None,
-        typer.Option(
-            "--output", "-o", metavar="FILE", help="The page; report.html beside the release."
-        ),
-    ] = None,
-    excel: ExcelFile = None,
-    as_json: AsJson = False,
-    quiet: Quiet = False,
+    title: str = option("TEXT", "What the page is called.", default=""),
+    by: str = option("NAME", "Who answers for it.", default=""),
+    dataset: str = option("NAME", "What the data are called.", default=""),
+    date: str | None = option("TEXT", "When; today by default."),
+    officer: bool = switch("--officer", "One printed page for a privacy officer."),
+    audit: Path | None = option("FILE", "What 'pac audit --json' printed, to show."),
+    session: list[Path] | None = option("FILE", "Another release of the same session; may repeat."),
+    output: Path | None = option(
+        "FILE", "The page; report.html beside the release.", flags="--output -o"
+    ),
+    excel: Path | None = option(
+        "FILE", "Write the numbers to an Excel file, too: one sheet a table."
+    ),
+    screen: Screen,
 ) -> None:
     """Write a page about the release and its promise.
 
     One HTML file that works offline and prints on two pages. It is a function of the release file.
     The officer's page is a certificate on one page, with a glossary.
     """
-    with show_status("gathering the figures", quiet=quiet):
+    with show_status("gathering the figures", quiet=screen.quiet):
         page = write_report(
             release,
             output,
@@ -61,11 +51,11 @@ def _report(
     if excel is not None:
         Release.load(release_file(release)).to_excel(excel)
     size = page.stat().st_size
-    if as_json:
-        version = "officer" if officer else "public"
-        show_json({"report": str(page), "version": version, "bytes": size})
-    elif not quiet:
-        show(f"Wrote {page} (may be published, {size / 1024:.0f} kB)")
+    version = "officer" if officer else "public"
+    screen.show(
+        f"Wrote {page} (may be published, {size / 1024:.0f} kB)",
+        {"report": str(page), "version": version, "bytes": size},
+    )
 
 
 report = Verb(

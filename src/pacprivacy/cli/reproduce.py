@@ -13,31 +13,24 @@ from typing import Annotated, Final
 
 import typer
 
-from pacprivacy.cli.console import AsJson, Quiet, Verb, show, show_json
+from pacprivacy.cli.console import Screen, Verb, option, show, switch
 from pacprivacy.errors import DataError
 
 GROUP: Final = "pacprivacy.papers"
 
 
 def _reproduce(
+    *,
     paper: Annotated[
         str, typer.Argument(metavar="PAPER", help="What to recompute: see the names below.")
     ],
-    quick: Annotated[
-        bool, typer.Option("--quick", help="Run every kind of figure on a small scale, in minutes.")
-    ] = False,
-    only: Annotated[
-        str | None,
-        typer.Option("--only", metavar="A,B", help="Some figure groups, such as kmeans,svm."),
-    ] = None,
-    output: Annotated[
-        Path, typer.Option("--output", "-o", metavar="DIR", help="Folder for the files.")
-    ] = Path("reproduce"),
-    jobs: Annotated[
-        int, typer.Option("--jobs", metavar="N", help="Worker processes; -1 for all cores.")
-    ] = -1,
-    as_json: AsJson = False,
-    quiet: Quiet = False,
+    quick: bool = switch("--quick", "Run every kind of figure on a small scale, in minutes."),
+    only: str | None = option("A,B", "Some figure groups, such as kmeans,svm."),
+    output: Path = option(
+        "DIR", "Folder for the files.", flags="--output -o", default=Path("reproduce")
+    ),
+    jobs: int = option("N", "Worker processes; -1 for all cores.", default=-1),
+    screen: Screen,
 ) -> None:
     """Recompute the tables and figures of a paper, as CSV, PNG and a page.
 
@@ -52,18 +45,14 @@ def _reproduce(
     if jobs == 0 or jobs < -1:
         raise DataError(f"jobs must be a positive number, or -1; got {jobs}. Use -1 for all cores.")
     run = _find(paper)
-    silent = quiet or as_json
     page = run(
         output,
         quick=quick,
         only=() if only is None else tuple(part.strip() for part in only.split(",")),
         n_jobs=jobs,
-        report=lambda progress: None if silent else show(str(progress)),
+        report=lambda progress: show(str(progress)) if screen.is_for_people else None,
     )
-    if as_json:
-        show_json({"paper": paper, "page": str(page)})
-    elif not quiet:
-        show(f"Wrote {page}")
+    screen.show(f"Wrote {page}", {"paper": paper, "page": str(page)})
 
 
 def _find(paper: str) -> Callable[..., Path]:

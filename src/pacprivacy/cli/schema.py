@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from pacprivacy.cli import options
-from pacprivacy.cli.console import AsJson, Quiet, Verb, show, show_json
+from pacprivacy.cli.console import Screen, Verb, show
 from pacprivacy.tables import Schema, read_table, schema_notes
 
 
@@ -11,8 +11,7 @@ def _schema(
     *,
     data: options.DataFile,
     reading: options.ReadingOptions,
-    as_json: AsJson = False,
-    quiet: Quiet = False,
+    screen: Screen,
 ) -> None:
     """Print a schema of a table in TOML: types, dates, levels, ranges, missing codes.
 
@@ -22,10 +21,10 @@ def _schema(
     typed = reading.typed()
     table = read_table(data, typed)
     guess = Schema.guess(table, typed)
-    if as_json:
-        show_json(guess.to_dict())
+    if screen.as_json:
+        screen.show("", guess.to_dict())
     else:
-        show(guess.to_toml(notes=() if quiet else schema_notes(table)))
+        show(guess.to_toml(notes=() if screen.quiet else schema_notes(table)))
 
 
 schema = Verb(

@@ -15,7 +15,7 @@ import typer
 from pacprivacy._system import read_regular
 from pacprivacy.budget import parse_budget
 from pacprivacy.cli import options
-from pacprivacy.cli.console import AsJson, Quiet, Verb, option, show, show_json
+from pacprivacy.cli.console import Screen, Verb, option, show, switch
 from pacprivacy.cli.sql import Schemas, Via, open_sql_tables
 from pacprivacy.errors import DataError, LedgerError, PacPrivacyError
 from pacprivacy.estimators import PrivatePredictor
@@ -33,40 +33,29 @@ def _serve(
     *,
     models: _Models = None,
     ledger: options.LedgerPlace = None,
-    tokens: Annotated[Path, option("--tokens", "FILE", "Who may ask.")] = Path("tokens.json"),
+    tokens: Path = option("FILE", "Who may ask.", default=Path("tokens.json")),
     dataset: options.Dataset = None,
     state: options.State = None,
-    grant: Annotated[
-        str | None, option("--grant", "NAME", "Make a token, print it once, and stop.")
-    ] = None,
-    revoke: Annotated[str | None, option("--revoke", "NAME", "End a token, and stop.")] = None,
-    host: Annotated[str, option("--host", "HOST", "Address to listen on.")] = "127.0.0.1",
-    port: Annotated[int, option("--port", "N", "Port; 0 for any.")] = 8000,
-    tls_cert: Annotated[Path | None, option("--tls-cert", "FILE", "Certificate of HTTPS.")] = None,
-    tls_key: Annotated[Path | None, option("--tls-key", "FILE", "Its key.")] = None,
-    behind_proxy: Annotated[
-        bool,
-        typer.Option("--behind-proxy", help="Listen to others without HTTPS: a proxy has it."),
-    ] = False,
-    source: Annotated[
-        Path | None,
-        option("--tables", "PATH", "Answer SQL: DuckDB file or folder of tables."),
-    ] = None,
-    unit: Annotated[
-        str | None, option("--unit", "TABLE.COLUMN", "Of the tables: who is protected.")
-    ] = None,
+    grant: str | None = option("NAME", "Make a token, print it once, and stop."),
+    revoke: str | None = option("NAME", "End a token, and stop."),
+    host: str = option("HOST", "Address to listen on.", default="127.0.0.1"),
+    port: int = option("N", "Port; 0 for any.", default=8000),
+    tls_cert: Path | None = option("FILE", "Certificate of HTTPS."),
+    tls_key: Path | None = option("FILE", "Its key."),
+    behind_proxy: bool = switch(
+        "--behind-proxy", "Listen to others without HTTPS: a proxy has it."
+    ),
+    source: Path | None = option(
+        "PATH", "Answer SQL: DuckDB file or folder of tables.", flags="--tables"
+    ),
+    unit: str | None = option("TABLE.COLUMN", "Of the tables: who is protected."),
     via: Via = None,
     schema: Schemas = None,
-    queries: Annotated[str, option("--queries", "NAME", "Of the tables in the ledger.")] = "tables",
-    total: Annotated[
-        str | None, option("--total", "TEXT", "Budget of all queries; only the first time.")
-    ] = None,
-    per_query: Annotated[str, option("--per-query", "TEXT", "Budget of one query.")] = (
-        "membership<=0.505"
-    ),
-    rate: Annotated[float, option("--rate", "X", "Requests a second of one principal.")] = 50.0,
-    as_json: AsJson = False,
-    quiet: Quiet = False,
+    queries: str = option("NAME", "Of the tables in the ledger.", default="tables"),
+    total: str | None = option("TEXT", "Budget of all queries; only the first time."),
+    per_query: str = option("TEXT", "Budget of one query.", default="membership<=0.505"),
+    rate: float = option("X", "Requests a second of one principal.", default=50.0),
+    screen: Screen,
 ) -> None:
     """Answer questions over HTTP, each with noise, under one promise and a budget.
 
@@ -75,7 +64,7 @@ def _serve(
     principal may spend is set with 'pac ledger create --principal'; the total is the predictor's.
     """
     if grant is not None or revoke is not None:
-        _change_tokens(tokens, grant, revoke, as_json=as_json, quiet=quiet)
+        _change_tokens(tokens, grant, revoke, screen)
         return
     if ledger is None or (models is None and source is None):
         raise LedgerError(
@@ -111,16 +100,13 @@ def _serve(
         if predictor is not None:
             predictor.close()
         raise
-    _log(quiet)
+    _log(screen.quiet)
 
     def ready(url: str) -> None:
         certificate = None if predictor is None else predictor.certificate_
-        if as_json:
-            digest = None if certificate is None else certificate.digest
-            show_json({"url": url, "certificate": digest})
-        elif not quiet:
-            promise = serving.OF_TABLES if certificate is None else certificate.promise
-            show(f"{promise}\nServing on {url}")
+        digest = None if certificate is None else certificate.digest
+        promise = serving.OF_TABLES if certificate is None else certificate.promise
+        screen.show(f"{promise}\nServing on {url}", {"url": url, "certificate": digest})
         sys.stdout.flush()
 
     tls = None if tls_cert is None or tls_key is None else (tls_cert, tls_key)
@@ -157,23 +143,19 @@ def _serving() -> Any:
     return serve
 
 
-def _change_tokens(
-    path: Path, grant: str | None, revoke: str | None, *, as_json: bool, quiet: bool
-) -> None:
+def _change_tokens(path: Path, grant: str | None, revoke: str | None, screen: Screen) -> None:
     tokens = _serving().Tokens(path)
     if revoke is not None:
         tokens.revoke(revoke)
     token = None if grant is None else tokens.grant(grant)
-    if as_json:
-        show_json({"principals": list(tokens.principals), "token": token})
-    elif token is not None:
-        show(token)
-    elif not quiet:
-        show(f"{path}: the token of {revoke!r} is worthless now.")
+    if token is not None and not screen.as_json:
+        show(token)  # also when quiet: it is shown only once
+        return
+    content = {"principals": list(tokens.principals), "token": token}
+    screen.show(f"{path}: the token of {revoke!r} is worthless now.", content)
 
 
 def _check_door(host: str, covered: bool) -> None:
-    """Refuse to let tokens travel in the clear."""
     try:
         local = host == "localhost" or ipaddress.ip_address(host).is_loopback
     except ValueError:

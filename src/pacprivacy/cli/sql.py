@@ -7,11 +7,9 @@ from typing import Annotated, Any
 
 import typer
 
-from pacprivacy.budget import parse_budget
 from pacprivacy.cli import options
-from pacprivacy.cli.console import AsJson, Quiet, Verb
+from pacprivacy.cli.console import Screen, Verb, option, typed_option
 from pacprivacy.cli.release import (
-    BudgetText,
     Full,
     Seed,
     Simulate,
@@ -33,44 +31,28 @@ _Source = Annotated[
     ),
 ]
 _Query = Annotated[str, typer.Argument(metavar="QUERY", help="A SELECT of aggregates.")]
-_Key = Annotated[
-    str, typer.Option("--unit", metavar="TABLE.COLUMN", help="Who is protected: one value each.")
-]
+_Key = Annotated[str, typed_option("TABLE.COLUMN", "Who is protected: one value each.")]
 Via = Annotated[
     list[str] | None,
-    typer.Option(
-        "--via",
-        metavar="TABLE=COLUMN",
-        help="How a private table reaches the unit: orders=customer_id, or "
+    typed_option(
+        "TABLE=COLUMN",
+        "How a private table reaches the unit: orders=customer_id, or "
         "lines=order_id:orders.id through another. Repeat it; other tables are public.",
     ),
 ]
 _Keys = Annotated[
     list[str] | None,
-    typer.Option(
-        "--keys",
-        metavar="KEY=A,B,...",
-        help="Groups of a GROUP BY: values of a key (repeat it), or 'universe' to publish the "
+    typed_option(
+        "KEY=A,B,...",
+        "Groups of a GROUP BY: values of a key (repeat it), or 'universe' to publish the "
         "groups in the data.",
     ),
 ]
 Schemas = Annotated[
     Path | None,
-    typer.Option(
-        "--schema",
-        metavar="PLACE",
-        help="Folder of NAME.toml, how each table is read, or a file for a file: pac schema.",
+    typed_option(
+        "PLACE", "Folder of NAME.toml, how each table is read, or a file for a file: pac schema."
     ),
-]
-_AtLeast = Annotated[
-    int,
-    typer.Option(
-        "--at-least", metavar="N", help="With --keys universe: units that a group must have."
-    ),
-]
-_Fill = Annotated[
-    float | None,
-    typer.Option("--fill", metavar="X", help="Value reported for an empty group."),
 ]
 
 
@@ -79,23 +61,23 @@ def _sql(
     source: _Source,
     query: _Query,
     unit: _Key,
-    budget: BudgetText,
+    account: options.AccountOptions,
     output: options.Folder,
     via: Via = None,
     schema: Schemas = None,
     keys: _Keys = None,
-    at_least: _AtLeast = AT_LEAST,
-    fill: _Fill = None,
+    at_least: int = option(
+        "N", "With --keys universe: units that a group must have.", default=AT_LEAST
+    ),
+    fill: options.Fill = None,
     subsets: options.Subsets = None,
     jobs: options.Jobs = None,
     checkpoint: options.Checkpoint = None,
     name: options.Name = None,
     seed: Seed = None,
     simulate: Simulate = False,
-    account: options.AccountOptions,
     full: Full = False,
-    as_json: AsJson = False,
-    quiet: Quiet = False,
+    screen: Screen,
 ) -> None:
     """Answer a query over tables, every cell with noise and an interval, under one certificate.
 
@@ -103,13 +85,13 @@ def _sql(
     is for the curator alone. With --ledger it is one more release of a session, under one total
     budget.
     """
-    limits = parse_budget(budget)
-    total = account.read_total()
+    limits, total, share = account.limits(), account.read_total(), account.part
     check_release_folder(output)
     tables = open_sql_tables(source, schema, unit=unit, via=via or [])
     declared = _read_keys(keys or [], schema)
-    progress = False if quiet else None
+    progress = screen.progress
     if account.ledger is None:
+        assert limits is not None  # a share is one of a ledger
         release = answer(
             query,
             tables,
@@ -142,6 +124,7 @@ def _sql(
             release = session.sql(
                 query,
                 limits,
+                share=share,
                 keys=declared,
                 at_least=at_least,
                 fill=fill,
@@ -149,7 +132,7 @@ def _sql(
                 name=name,
             )
     files = save_release(release, output)
-    show_release(release, files, full=full, as_json=as_json, quiet=quiet)
+    show_release(release, files, screen, full=full)
 
 
 def open_sql_tables(
@@ -164,7 +147,6 @@ def open_sql_tables(
 
 
 def _id_columns(unit: str, paths: dict[str, Any]) -> dict[str, set[str]]:
-    """Return the columns of every table that say whose row it is."""
     ids: dict[str, set[str]] = {}
 
     def add(place: str) -> None:
@@ -181,7 +163,6 @@ def _id_columns(unit: str, paths: dict[str, Any]) -> dict[str, set[str]]:
 
 
 def read_sql_paths(texts: list[str]) -> dict[str, Any]:
-    """Read how private tables reach the unit."""
     paths: dict[str, Any] = {}
     for text in texts:
         table, sign, path = text.partition("=")

@@ -8,8 +8,14 @@ from typing import Annotated, Any, Final
 import typer
 
 from pacprivacy._values import DP_SCHEMA, read_release
-from pacprivacy.cli.console import AsJson, Quiet, Verb, option, show, show_json
-from pacprivacy.cli.options import BundleFile, StudyOptions, TableOptions, find_bundle_option
+from pacprivacy.cli.console import Screen, Verb, option, show
+from pacprivacy.cli.options import (
+    BundleFile,
+    PublicKey,
+    StudyOptions,
+    TableOptions,
+    find_bundle_option,
+)
 from pacprivacy.cli.promise import reading_by_entry
 from pacprivacy.dp import DPCertificate
 from pacprivacy.errors import DataError
@@ -41,23 +47,12 @@ def _verify(
     *,
     release: Annotated[Path, typer.Argument(metavar="RELEASE", help="The release.json to check.")],
     bundle: BundleFile = None,
-    public_key: Annotated[
-        Path | None,
-        typer.Option(
-            "--public-key", metavar="FILE", help="Refuse a release that its owner has not signed."
-        ),
-    ] = None,
-    data: Annotated[
-        Path | None,
-        option("--data", "FILE", "With coins: recompute from the table what units add too."),
-    ] = None,
-    model: Annotated[
-        str | None, option("--model", "NAME", "With --data: what was released of it.")
-    ] = None,
+    public_key: PublicKey = None,
+    data: Path | None = option("FILE", "With coins: recompute from the table what units add too."),
+    model: str | None = option("NAME", "With --data: what was released of it."),
     study: StudyOptions,
     table: TableOptions,
-    as_json: AsJson = False,
-    quiet: Quiet = False,
+    screen: Screen,
 ) -> None:
     """Recompute a certificate from the curator's bundle.
 
@@ -94,32 +89,26 @@ def _verify(
             shown = {"influence", "n_units", "noise", *again}
             unproved = {k: v for k, v in unproved.items() if k not in shown}
             items |= again
-    if as_json:
-        show_json(
-            {
-                "verified": True,
-                "release": str(release),
-                "digest": verification.digest,
-                "file": sealed,
-                "recomputed": items,
-                "recomputed_fields": list(verification.recomputed),
-                "not_checked": unproved,
-            }
-        )
-    elif not quiet:
+    if screen.is_for_people:
         show(f"{release}: the certificate follows from {source}.", style="green")
-        show(f"SHA-256 of the certificate, as in the ledger: {verification.digest}")
-        show(sealed)
-        show("Recomputed and equal:")
-        show(_lines(items))
-        show(NOT_CHECKED)
-        show(_lines(unproved))
+    screen.show(
+        f"SHA-256 of the certificate, as in the ledger: {verification.digest}\n{sealed}\n"
+        f"Recomputed and equal:\n{_lines(items)}\n{NOT_CHECKED}\n{_lines(unproved)}",
+        {
+            "verified": True,
+            "release": str(release),
+            "digest": verification.digest,
+            "file": sealed,
+            "recomputed": items,
+            "recomputed_fields": list(verification.recomputed),
+            "not_checked": unproved,
+        },
+    )
 
 
 def _check_data_options(
     data: Path | None, model: str | None, study: StudyOptions, table: TableOptions
 ) -> None:
-    """Refuse table options without the table, and the table without its model."""
     named = model is not None or study.study is not None
     alone = data is None and (table != TableOptions() or study != StudyOptions())
     if (data is not None) != named or alone:
@@ -132,7 +121,6 @@ def _check_data_options(
 def _read_again(
     data: Path, model: str | None, study: StudyOptions, table: TableOptions, *, hidden: bool
 ) -> ModelStudy:
-    """Read the table of a release, and what was released of it."""
     file = study.file(model, table)
     if file is None and hidden:
         options = table.model(str(model), declared=True)
@@ -146,7 +134,6 @@ def _read_again(
 
 
 def _recompute(held: CuratorBundle, release: Path, data: Path, study: ModelStudy) -> dict[str, str]:
-    """Recompute the units' contributions in the bundle from the table."""
     if not isinstance(held, CoinEvidence):
         raise DataError(
             "--data must be left out for a release from a pool; got a file. Its bundle holds the "
@@ -169,7 +156,6 @@ def _recompute(held: CuratorBundle, release: Path, data: Path, study: ModelStudy
 
 
 def _sealed(content: Any, public_key: Path | None) -> str:
-    """Describe the seal on value and certificate."""
     if not (isinstance(content, dict) and "digest" in content):
         return "The file has no digest: it is of an earlier version, or a certificate alone."
     whole = f"Value and certificate are as they were written: SHA-256 {content['digest']}"
@@ -189,7 +175,6 @@ def _read(content: Any) -> Certificate | DPCertificate:
 
 
 def _recomputed_dp(certificate: DPCertificate) -> dict[str, str]:
-    """Describe the figures recomputed from the events of a DP certificate."""
     events = sum(int(event["count"]) for event in certificate.events)
     kinds = ", ".join(sorted({event["event"] for event in certificate.events}))
     return {"promise": certificate.promise, "events": f"{events}, of kind {kinds}"}

@@ -1,11 +1,8 @@
 """Releases: a value with certified noise, its certificate, and how to check it."""
 
 from pacprivacy._values import Verified as Verified, verify as verify
-from pacprivacy.release.answer_bundle import (
-    AnswerBundle as AnswerBundle,
-    certify_answer_bundle as certify_answer_bundle,
-)
 from pacprivacy.release.bundle import (
+    AnswerBundle as AnswerBundle,
     Bundle as Bundle,
     BundleSession as BundleSession,
     Context as Context,
@@ -15,10 +12,12 @@ from pacprivacy.release.bundle import (
     load_bundle as load_bundle,
 )
 from pacprivacy.release.certificate import (
-    TOLD_OUT as TOLD_OUT,
     Certificate as Certificate,
     CertificateNoise as CertificateNoise,
     certificate_epsilon as certificate_epsilon,
+)
+from pacprivacy.release.certificate_text import (
+    TOLD_OUT as TOLD_OUT,
     open_parts_text as open_parts_text,
     plural_text as plural_text,
     trade_off_text_rows as trade_off_text_rows,
@@ -26,7 +25,6 @@ from pacprivacy.release.certificate import (
 from pacprivacy.release.coin_bundle import (
     AverageBundle as AverageBundle,
     CoinEvidence as CoinEvidence,
-    CoinProof as CoinProof,
     CoinSession as CoinSession,
     DescentBundle as DescentBundle,
     recompute_average as recompute_average,
@@ -35,7 +33,6 @@ from pacprivacy.release.coin_bundle import (
 from pacprivacy.release.coin_certificate import (
     AverageCertificate as AverageCertificate,
     CoinCertificate as CoinCertificate,
-    OddsCertificate as OddsCertificate,
     write_average_certificate as write_average_certificate,
     write_coin_certificate as write_coin_certificate,
 )
@@ -43,7 +40,6 @@ from pacprivacy.release.error_bars import (
     NAMED as NAMED,
     NO_INTERVALS as NO_INTERVALS,
     ErrorBars as ErrorBars,
-    Interval as Interval,
     error_bar_notes as error_bar_notes,
     error_bar_rows as error_bar_rows,
     measure_coin_error_bars as measure_coin_error_bars,
@@ -59,6 +55,7 @@ from pacprivacy.release.pool_certificate import (
     certificate_success_bound as certificate_success_bound,
     certified_charges as certified_charges,
     certified_plan as certified_plan,
+    certify_answer_bundle as certify_answer_bundle,
     write_certificate as write_certificate,
 )
 from pacprivacy.release.pool_proof import rebuild_verified as rebuild_verified
@@ -70,4 +67,3 @@ from pacprivacy.release.sums_bundle import (
     StoredContributions as StoredContributions,
     recompute_contributions as recompute_contributions,
 )
-from pacprivacy.release.verification import Evidence as Evidence, evidence_of as evidence_of

@@ -1,12 +1,13 @@
-"""Files for the curator alone: arrays and a record in one archive, mode 0600."""
+"""Files for the curator alone: arrays and a record in one archive, mode 0600; those of pools."""
 
 from __future__ import annotations
 
 import io
+import math
 import zipfile
 from abc import ABC, abstractmethod
 from collections.abc import Mapping, Sequence
-from dataclasses import asdict, dataclass, field, replace
+from dataclasses import asdict, dataclass, field, fields, replace
 from pathlib import Path
 from typing import Annotated, Any, ClassVar, Final, Literal, Self, TypeAlias, TypeVar
 
@@ -265,7 +266,6 @@ class Bundle(CuratorBundle):
 
     @property
     def is_noiseless(self) -> bool:
-        """Whether the output is released without noise."""
         return len(self.units_per_std) == 0
 
     @property
@@ -453,3 +453,81 @@ def bundle_of(plan: NoisePlan, context: Context) -> Bundle:
         session=context.session,
         worst_unit=None if plan.membership is None else plan.membership.worst_unit,
     )
+
+
+# --- answers -------------------------------------------------------------------------------------
+
+
+@dataclass(frozen=True, slots=True, kw_only=True, eq=False)
+class _AnswerTerms:
+    """What a certificate says on the curator's word."""
+
+    mechanism: str
+    output: str
+    n_classes: Annotated[int, msgspec.Meta(ge=1)]
+    simulation: bool
+    public: tuple[str, ...] = ()
+    published: tuple[str, ...] = ()
+    software: str = _version.__version__
+
+
+@dataclass(frozen=True, slots=True, kw_only=True, eq=False)
+class AnswerBundle(_AnswerTerms, CuratorBundle):
+    """The pool and the terms that the certificate of a responder follows from; curator-only.
+
+    ``budget`` is what all answers together may give away, ``query_budget`` what one may. An answer
+    has ``n_classes`` numbers.
+    """
+
+    KIND: ClassVar[str] = "answers"
+
+    pool: Pool
+    budget: budgets.AnyBudget
+    query_budget: budgets.Information
+
+    def __repr__(self) -> str:
+        return f"AnswerBundle(curator-only, pool of {self.pool.n_subsets})"
+
+    @property
+    def query_nats(self) -> float:
+        """Most that one answer may reveal, in nats."""
+        return self.query_budget.mi_nats
+
+    @property
+    def advantage(self) -> float | None:
+        """Promised advantage about one unit; each unit is charged on its own."""
+        level = budgets.budget_limits(self.budget, self.pool.n_subsets).success_level
+        return None if level is None else 2 * level - 1
+
+    @property
+    def two_votes(self) -> bool:
+        """Whether all answers are votes between two classes."""
+        return self.n_classes == 2 and self.output.startswith("one_hot ")
+
+    @property
+    def total_nats(self) -> float:
+        """Most that all answers may reveal, in nats; infinite under a membership budget alone."""
+        nats = budgets.budget_limits(self.budget, self.pool.n_subsets).mi_nats
+        return math.inf if nats is None else nats
+
+    def to_archive(self) -> tuple[Arrays, Record]:
+        pool_arrays, pool_metadata = self.pool.to_arrays()
+        record = {
+            "pool": pool_metadata,
+            "budget": plain_bundle_budget(self.budget),
+            "query_budget": plain_bundle_budget(self.query_budget),
+            **{item.name: getattr(self, item.name) for item in fields(_AnswerTerms)},
+        }
+        return pool_arrays, record
+
+    @classmethod
+    def from_archive(cls, arrays: Arrays, record: Record) -> Self:
+        query = read_bundle_budget(record["query_budget"])
+        if not isinstance(query, budgets.Information):
+            raise TypeError("query_budget")
+        return cls(
+            pool=Pool.from_arrays(arrays, record["pool"]),
+            budget=read_bundle_budget(record["budget"]),
+            query_budget=query,
+            **asdict(msgspec.convert(record, _AnswerTerms)),
+        )

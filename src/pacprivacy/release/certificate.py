@@ -1,4 +1,4 @@
-"""The certificate: what a release promises, to whom, how it was proved, and all of it in words.
+"""The certificate: what a release promises, to whom, and how it was proved; and its check.
 
 What certificates of both kinds of secret share is here; what follows from a pool is in
 :mod:`pacprivacy.release.pool_certificate`, what follows from coins in
@@ -10,39 +10,42 @@ from __future__ import annotations
 import json
 import math
 import re
+import textwrap
 from abc import ABC, abstractmethod
-from collections.abc import Sequence
-from dataclasses import asdict, dataclass, field, fields, replace
+from collections.abc import Mapping
+from dataclasses import asdict, dataclass, field, fields, is_dataclass, replace
+from functools import singledispatch
 from pathlib import Path
-from typing import TYPE_CHECKING, Annotated, Any, ClassVar, Final, Self, TypeAlias, TypedDict
+from typing import Annotated, Any, ClassVar, Final, Self, TypeAlias, TypedDict
 
 import msgspec
 import numpy as np
 import numpy.typing as npt
 
 from pacprivacy._checks import LARGEST_COUNT, Amount, Count, Finite, Share, Vector
-from pacprivacy._rounding import at_least, at_most, failure_text, percent_at_most, two_digits
+from pacprivacy._rounding import two_digits
 from pacprivacy._values import (
     DATES,
     ESTIMATES,
     NO_INTERVAL,
     SURVEY,
-    certificate_page,
+    Verified,
+    are_dates,
     digest_of,
     read_certificate,
-    readings_text,
     rows_html,
-    times_in_100,
+    verify,
 )
-from pacprivacy.adversary import FALSE_POSITIVES, SideKnowledge
 from pacprivacy.errors import CertificateError
 from pacprivacy.noise import Kind
-from pacprivacy.release.bundle import Record
-from pacprivacy.sample import Pool
-from pacprivacy.theory import Estimate, Readings, epsilon_equivalent, read_as_dp, success_at
-
-if TYPE_CHECKING:
-    from pacprivacy.release.pool_certificate import PoolCertificate
+from pacprivacy.release.bundle import RELATIVE, CuratorBundle, Record, load_bundle
+from pacprivacy.release.certificate_text import (
+    Rows,
+    budget_text,
+    certificate_text,
+    plural_text,
+)
+from pacprivacy.theory import Readings, epsilon_equivalent, read_as_dp, success_at
 
 Text: TypeAlias = Annotated[str, msgspec.Meta(max_length=100_000)]
 Positive: TypeAlias = Annotated[int, msgspec.Meta(ge=1, le=LARGEST_COUNT)]
@@ -174,6 +177,7 @@ class Certificate(ABC):
     KINDS: ClassVar[dict[str, type[Certificate]]] = {}
     OPTIONAL: ClassVar[tuple[str, ...]] = ()  # left out of a file where they say nothing
     SHORT: ClassVar[tuple[str, ...]] = ()  # names of the rows that a notebook shows
+    PROVED: ClassVar[tuple[str, ...]] = ()  # names of the rows that a bundle proves
 
     sampling: str
     kind: Kind
@@ -224,11 +228,6 @@ class Certificate(ABC):
 
     @property
     @abstractmethod
-    def not_hidden(self) -> str:
-        """Summary of the limits of the promise; ``not_promised`` has all of it."""
-
-    @property
-    @abstractmethod
     def used_prior(self) -> float:
         """How often a guess "used" is right without the release."""
 
@@ -238,6 +237,16 @@ class Certificate(ABC):
 
     # --- what they share ------------------------------------------------------------------------
 
+    @property
+    def not_hidden(self) -> str:
+        """Summary of what is not hidden; ``not_promised`` has all of it."""
+        if self.hides_presence:
+            return f"General facts that hold with and without a given {self.unit}."
+        return (
+            f"That a {self.unit} is in the table, and general facts that apply to all "
+            f"{self.units} in it."
+        )
+
     def __str__(self) -> str:
         return certificate_text(self)
 
@@ -245,10 +254,20 @@ class Certificate(ABC):
         rows = [row for row in self.rows() if row[0] in self.SHORT]
         return rows_html(self.promise, rows, simulation=self.simulation)
 
+    def proved_figures(self) -> dict[str, str]:
+        """Return promise and figures that follow from a bundle, by name."""
+        rows = {name: text for name, text in self.rows() if name in self.PROVED}
+        return {"Promise": self.promise, **rows}
+
     @property
     def readings(self) -> tuple[str, ...]:
         """How to read the released numbers, in sentences."""
-        facts = (t for t in self.public if ESTIMATES in t or t.startswith((DATES, SURVEY)))
+        where = "In the files, " if are_dates(self.mechanism, self.public) else ""
+        facts = (
+            f"{where}{text}" if text.startswith(DATES) else text
+            for text in self.public
+            if ESTIMATES in text or text.startswith((DATES, SURVEY))
+        )
         short = [note.partition(".")[0] for note in self.notes if NO_INTERVAL in note]
         return tuple(f"{text[:1].upper()}{text[1:]}." for text in (*facts, *short))
 
@@ -311,7 +330,6 @@ class Certificate(ABC):
         return plain
 
     def to_json(self) -> str:
-        """Return the certificate as JSON text."""
         return json.dumps(self.to_public_dict(), indent=2, sort_keys=True, allow_nan=False)
 
     @classmethod
@@ -351,313 +369,116 @@ class Certificate(ABC):
 
     @classmethod
     def read(cls, path: str | Path) -> Certificate:
-        """Read a certificate from a release file or a separate file."""
         return cls.from_dict(read_certificate(path))
 
 
-Rows: TypeAlias = list[tuple[str, str]]
-KINDS: Final = {
-    "exact": "exact: the secret is uniform over a finite pool, so its law is known",
-    "confidence": "confidence: holds with stated probability over the simulation",
-    "empirical": "empirical: the papers' practice, NOT a proof",
-}
-SCOPE: Final = (
-    "Whether a person is in the universe at all is not protected: the promise is about which "
-    "subset of a fixed universe was used, and the noise level itself is computed from the "
-    "universe. Outsiders who must not learn that someone is in the universe need differential "
-    "privacy."
-)
-LOOPHOLE: Final = (
-    "What is computed from all candidates tells nothing about which of them is the secret, and is "
-    "an exact fact of the universe that no noise hides"
-)
-TOLD_OUT: Final = (
-    "The odds are those that are left by what was told: a unit known to be out leaves few "
-    "candidates, one known to be in leaves most"
-)
-NOISE_LEVEL: Final = (
-    "the noise level, and so the spread of the output over the candidates, rounded up to two digits"
-)
-ELSEWHERE: Final = "Releases and answers made outside this certificate from the same secret subset."
+# --- checked against a bundle ----------------------------------------------------------------
 
 
-def certificate_text(cert: Certificate) -> str:
-    """Return a certificate as text for a terminal of 80 columns."""
-    session = [("Session", _session_text(cert))] if cert.composition else []
-    lists = {
-        "Published without noise": cert.published,
-        "Not promised": cert.not_promised,
-        "Notes": cert.notes,
+ABSOLUTE: Final = 1e-12
+LONGEST: Final = 80  # characters of a value in a message
+WITH: Final = {"pool": "from a pool", "average": "on average over coins"}
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Evidence:
+    """What follows from a bundle: its certificate, written again with every figure computed anew.
+
+    ``on_trust`` are the fields that no figure of the bundle proves, each with the reason.
+    """
+
+    certificate: Certificate
+    on_trust: Mapping[str, str]
+
+
+@singledispatch
+def evidence_of(bundle: object) -> Evidence:
+    """Check a bundle, and write its certificate again; each kind of bundle registers how."""
+    raise CertificateError(
+        f"bundle must be that of a release; got a {type(bundle).__name__}. Pass the curator.npz "
+        "that was written beside the release."
+    )
+
+
+@verify.register
+def _verify_release(
+    certificate: Certificate, bundle: CuratorBundle | str | Path | None = None
+) -> Verified:
+    """Check that a certificate follows from the curator's bundle; claim R-1."""
+    if bundle is None:
+        raise CertificateError(
+            "bundle must be given with a PAC certificate; got None. Pass the curator's curator.npz."
+        )
+    if "target" in (certificate.composition or {}):
+        raise CertificateError(
+            "certificate must be that of one observation; got the sum of a release that was "
+            "refined until a target. Verify its steps, each in a folder of its own."
+        )
+    evidence = evidence_of(load_bundle(bundle) if isinstance(bundle, str | Path) else bundle)
+    again = evidence.certificate
+    if type(again) is not type(certificate):
+        kinds = (WITH.get(each.sampling, "with coins") for each in (certificate, again))
+        raise CertificateError(
+            "bundle must be that of a release {}; got that of one {}. Pass the curator.npz that "
+            "was written beside the release.".format(*kinds)
+        )
+    compare_verified(certificate, replace(again, schema_version=certificate.schema_version))
+    names = [item.name for item in fields(again)]
+    on_trust = {
+        name: reason
+        for name, reason in evidence.on_trust.items()
+        if getattr(again, name) not in (None, ())
     }
-    rows = [*cert.rows(), *session, ("Treated as public", "; ".join(cert.public))]
-    return certificate_page(cert, rows, lists)
-
-
-def pool_rows(cert: PoolCertificate) -> Rows:
-    """Return names and texts of the proved bounds of a pool."""
-    return [
-        ("Kind", KINDS[cert.kind]),
-        ("Asked", budget_text(cert)),
-        *_proved_rows(cert),
-        ("Side knowledge", _side_text(cert)),
-        (
-            "Pool",
-            f"{cert.scheme}, {cert.n_subsets} subsets of {cert.n_units} units (unit: {cert.unit})",
-        ),
-        ("Mechanism", f"{cert.mechanism} -> {cert.output}"),
-        ("Noise", _noise_text(cert)),
-        ("Confidence", _confidence_text(cert)),
-    ]
-
-
-def promise_text(cert: PoolCertificate) -> str:
-    """Return the promise about one unit, and first that a value without noise is exact."""
-    exact = ""
-    if cert.kind == "exact" and cert.noise.n_directions == 0:
-        exact = "No noise was needed: the budget allows the exact value of one candidate. "
-        if cert.mi_upper_nats == 0:
-            exact = "No noise was needed: all candidates agree, and the value is exact. "
-    return exact + _promise_text(cert)
-
-
-def _promise_text(cert: PoolCertificate) -> str:
-    session, unit = cert.composition or {}, cert.unit
-    success = cert.promised_success
-    if cert.kind != "empirical" and success >= 1:
-        span = "over the whole session " if session else ""
-        return (
-            f"Nothing is promised {span}about guessing whether one given {unit} was used: the "
-            f"budget allows certainty."
-        )
-    studied, most = studied_text(cert), "at most"
-    lead = f"Take a {unit} {who_text(cert)} is equally likely"
-    if cert.kind == "empirical":
-        lead, most = f"By simulation, not by proof: take{lead.removeprefix('Take')}", "about"
-    if cert.kind == "confidence":
-        doubt = failure_text(cert.confidence)
-        lead = f"Unless the simulation misled (probability at most {doubt}): t{lead[1:]}"
-        studied += " and does not know the pool"
-    return (
-        f"{lead} to have been used or left out. Whoever studies {studied}, by any method, guesses "
-        f"which {most} {times_in_100(success)}; 50 without the release."
+    sentences = f"{len(again.not_promised)} of what is not promised, and every other field"
+    return Verified(
+        digest=certificate.digest,
+        recomputed=tuple(name for name in names if name not in on_trust),
+        not_checkable=on_trust,
+        figures={**again.proved_figures(), "Sentences": sentences},
     )
 
 
-def studied_text(cert: Certificate) -> str:
-    """Return the object of study of an attacker: the release, or all of its session."""
-    return "all releases of this session" if cert.composition else "this release"
+def compare_verified(claimed: object, rebuilt: object, name: str = "") -> None:
+    """Refuse a certificate that differs from the one written again, naming the first field."""
+    if isinstance(rebuilt, float):
+        _compare_numbers(name, claimed, rebuilt)
+    elif type(claimed) is not type(rebuilt):
+        raise _mismatch(name, claimed, rebuilt)
+    elif is_dataclass(rebuilt):
+        for item in fields(rebuilt):
+            inner = f"{name}.{item.name}".lstrip(".")
+            compare_verified(getattr(claimed, item.name), getattr(rebuilt, item.name), inner)
+    elif isinstance(rebuilt, dict) and isinstance(claimed, dict):
+        if set(claimed) != set(rebuilt):
+            raise _mismatch(name, sorted(claimed), sorted(rebuilt))
+        for key, value in rebuilt.items():
+            compare_verified(claimed[key], value, f"{name}.{key}")
+    elif isinstance(rebuilt, tuple | list) and isinstance(claimed, tuple | list):
+        if len(claimed) != len(rebuilt):
+            raise _mismatch(name, f"{len(claimed)} items", f"{len(rebuilt)} items")
+        for ours, theirs in zip(claimed, rebuilt, strict=True):
+            compare_verified(ours, theirs, name)
+    elif claimed != rebuilt:
+        raise _mismatch(name, claimed, rebuilt)
 
 
-def who_text(cert: Certificate) -> str:
-    """Return the pronoun of a unit."""
-    return "who" if cert.unit == "person" else "that"
+def _compare_numbers(name: str, claimed: object, rebuilt: float) -> None:
+    if isinstance(claimed, bool) or not isinstance(claimed, int | float):
+        raise _mismatch(name, claimed, rebuilt)
+    # A confidence is so close to one that only its last bits tell it from certainty.
+    if name.split(".")[-1] == "confidence":
+        same = claimed == rebuilt
+    else:
+        # Noise has the scale of the outputs, which may be tiny; the rest are nats and rates.
+        least = 0.0 if name.startswith("noise.") else ABSOLUTE
+        same = math.isclose(claimed, rebuilt, rel_tol=RELATIVE, abs_tol=least)
+    if not same:
+        raise _mismatch(name, claimed, rebuilt)
 
 
-def plural_text(unit: str) -> str:
-    """Return the name of several units."""
-    if unit == "person":
-        return "people"
-    head, of, tail = unit.partition(" of ")
-    if head.endswith("y") and head[-2:-1] not in tuple("aeiou"):
-        return f"{head[:-1]}ies{of}{tail}"
-    return f"{head}{'es' if head.endswith(('s', 'x', 'ch', 'sh')) else 's'}{of}{tail}"
-
-
-def budget_text(cert: Certificate) -> str:
-    """Return the budget: over the session, if there is one."""
-    session = cert.composition or {}
-    if not cert.is_in_session or "target" in session:
-        return str(cert.budget)
-    nats, success = session.get("total_nats"), session.get("total_success")
-    parts = [] if nats is None else [f"mutual information <= {nats:g} nats"]
-    parts += [] if success is None else [f"membership success <= {percent_at_most(success)} %"]
-    return f"{' and '.join(parts)}, over the whole session"
-
-
-def _advantage_text(cert: PoolCertificate) -> str:
-    advantage, prior = cert.advantage, cert.prior
-    shown = at_most(advantage, decimals=4)
-    return (
-        f"at most {shown}, twice what success is above 50 %, for whoever is shown the release and "
-        f"a {cert.unit} that was used or not with equal odds. The pool's own prior is "
-        f"{100 * prior:.4g} %: there success is at most "
-        f"{percent_at_most(success_at(advantage, prior))} %; at any prior p at most "
-        f"max(p, 1-p) + min(p, 1-p) x {shown}"
+def _mismatch(name: str, claimed: object, rebuilt: object) -> CertificateError:
+    says, gives = (textwrap.shorten(repr(value), LONGEST) for value in (claimed, rebuilt))
+    return CertificateError(
+        f"certificate field {name} must follow from the bundle; it says {says}, the bundle "
+        f"gives {gives}. Do not rely on this certificate."
     )
-
-
-def trade_off_text_rows(cert: PoolCertificate) -> list[tuple[float, float, float | None]]:
-    """Return false positives, true ones of every unit, and those of the worst-placed unit."""
-    drawn = {item.false_positives: item.true_positives for item in cert.trade_off}
-    advantage = cert.advantage
-    rows = []
-    for rate in FALSE_POSITIVES:
-        simple = min(1.0, (rate + advantage) * (1 + 2.0**-51))
-        rows.append((rate, simple, min(simple, drawn[rate]) if rate in drawn else None))
-    return rows
-
-
-def _trade_off_text(cert: PoolCertificate) -> str:
-    rows = trade_off_text_rows(cert)
-    rates, simple, drawn = (
-        ", ".join("-" if value is None else percent_at_most(value) for value in column)
-        for column in zip(*rows, strict=True)
-    )
-    rates = ", ".join(f"{100 * rate:.3g}" for rate, _, _ in rows)
-    text = f"at {rates} % false positives at most {simple} % true ones, for every unit "
-    text += "(false positives plus advantage)"
-    if cert.trade_off:
-        draws = cert.trade_off[0].n_draws
-        text += f"; {drawn} % for the unit placed worst (likelihood ratios, {draws} draws)"
-    return text
-
-
-def _proved_rows(cert: PoolCertificate) -> Rows:
-    rows: Rows = []
-    worst, mean = cert.membership, cert.membership_mean
-    if worst is not None and mean is not None and not cert.is_in_session:
-        rows.append(("Membership", f"worst unit {_percent(worst)}"))
-        rows.append(("", f"mean over units {_percent(mean)}"))
-    if cert.advantage < 1:
-        doubt = "by simulation, not by proof: " * (cert.kind == "empirical")
-        rows.append(("Advantage", doubt + _advantage_text(cert)))
-        rows.append(("Trade-off", doubt + _trade_off_text(cert)))
-    guesses = ", ".join(
-        f"prior {100 * float(prior):.4g} % -> {percent_at_most(success)} %"
-        for prior, success in sorted(cert.any_inference.items(), reverse=True)
-    )
-    nats = at_most(cert.mi_upper_nats, decimals=6)
-    alone = "by this release, given the earlier ones: " if cert.is_in_session else ""
-    rows.append(("Any inference", f"{alone}at most {nats} nats: {guesses}"))
-    exact = cert.information
-    text = f"log-determinant bound {at_most(cert.log_det_nats, decimals=6)} nats"
-    if exact is not None:
-        text += f"; exact {exact.value:.6g} nats, at most {at_most(exact.upper, decimals=6)}"
-    rows.append(("Information", alone + text))
-    if cert.divergences:
-        parts = ", ".join(
-            f"{item.name} at most {at_most(item.estimate.upper, decimals=4)} "
-            f"(prior 50 % -> {percent_at_most(item.success['0.5'])} %)"
-            for item in cert.divergences
-        )
-        text = f"{alone}from independence, for any inference: {parts}"
-        rows.append(("Other distances", text))
-    readings = readings_text(min(1.0, cert.promised_success))
-    rows.append(("In terms of DP", f"{readings}; not a DP claim"))
-    return rows
-
-
-def _percent(estimate: Estimate) -> str:
-    low = at_least(estimate.lower, decimals=2, percent=True)
-    high = percent_at_most(estimate.upper)
-    return f"{100 * estimate.value:.2f} % (between {low} and {high})"
-
-
-def _side_text(cert: PoolCertificate) -> str:
-    if not cert.side_knowledge:
-        return "not computed for this kind"
-    items = cert.side_knowledge
-    n_sets = max(item.n_sets for item in items)
-    parts = [
-        f"told {item.n_told}{_told_text(item)}: {100 * item.mean_without_release:.1f} -> "
-        f"{100 * item.mean_success:.1f} %{_increment_text(item)}"
-        for item in items
-    ]
-    looked_at = items[0].n_looked_at
-    whom = "any other unit"
-    if looked_at is not None and looked_at < cert.n_units:
-        whom += f" of {looked_at} sampled units"
-    text = (
-        f"best guess about {whom} before -> after this release, then the most that it adds "
-        f"for any one unit (mean and largest of {n_sets} sampled sets); " + "; ".join(parts)
-    )
-    return f"{text}. {TOLD_OUT}" if _told_text(items[0]) else text
-
-
-def _told_text(item: SideKnowledge) -> str:
-    return "" if item.direction is None else f" {item.direction}"
-
-
-def _increment_text(item: SideKnowledge) -> str:
-    if item.mean_increment is None or item.largest_increment is None:  # in files of version 0.1
-        return ", not recorded"
-    mean, largest = (
-        percent_at_most(share, 1) for share in (item.mean_increment, item.largest_increment)
-    )
-    return f", +{mean} (+{largest})"
-
-
-def _noise_text(cert: PoolCertificate) -> str:
-    noise = cert.noise
-    if noise.n_directions == 0:
-        return f"none ({cert.rule})"
-    return (
-        f"{cert.rule}: total variance {noise.total_variance:.4g} over "
-        f"{noise.n_directions} of {cert.dimension} directions, standard deviation "
-        f"{noise.smallest_std:.3g} to {noise.largest_std:.3g}; integer noise, grid "
-        f"{noise.smallest_grid_step:.3g} or coarser"
-    )
-
-
-def _confidence_text(cert: PoolCertificate) -> str:
-    if cert.kind != "exact":
-        return "see the notes"
-    if cert.confidence == 1.0:
-        return "closed form, no failure probability"
-    return (
-        f"1 - {failure_text(cert.confidence)} over our own simulated draws, for the whole "
-        f"certificate"
-    )
-
-
-def _session_text(cert: Certificate) -> str:
-    """Return how far the session is, less what is said elsewhere or not promised."""
-    elsewhere = ("total_success", "session_success_bound", "learned_nats", "best_guess_now")
-    shown = {
-        key: at_most(value, significant=6) if isinstance(value, float) else value
-        for key, value in sorted((cert.composition or {}).items())
-        if value is not None and key not in elsewhere
-    }
-    return "; ".join(f"{key.replace('_', ' ')}: {value}" for key, value in shown.items())
-
-
-def open_parts_text(
-    n_directions: int, dimension: int, *, unanimous: bool = False
-) -> tuple[str, ...]:
-    """Name what of a release is exact, given how many directions of the output carry noise."""
-    if n_directions == 0:
-        whole = "the output, on which all candidates agree" if unanimous else ""
-        return (whole or "the output, which leaves without noise", "that it needed none")
-    if n_directions < dimension:
-        rest = f"the output outside the {n_directions} of {dimension} directions that carry noise"
-        return (NOISE_LEVEL, rest)
-    return (NOISE_LEVEL,)
-
-
-def not_promised_text(
-    pool: Pool, *, mi_upper: float, exact_facts: Sequence[str], knows_pool: bool = True
-) -> tuple[str, ...]:
-    """Return the limits of the promise, ``exact_facts`` included, in sentences."""
-    items = [SCOPE, f"{LOOPHOLE}; here: {'; '.join(exact_facts)}."]
-    if knows_pool:
-        items.insert(
-            0,
-            f"Side knowledge: whoever knows the pool and {_naming_text(pool)} knows the secret "
-            f"without any release.",
-        )
-    if mi_upper >= math.log(2):
-        items.append(
-            f"Other inferences than one unit's membership: {at_most(mi_upper, significant=3)} nats "
-            f"is above ln 2, so at prior 1/2 the bound on an arbitrary guess is 100 %. Combine "
-            f"with Information(...) to limit these."
-        )
-    return (*items, ELSEWHERE)
-
-
-def _naming_text(pool: Pool) -> str:
-    """Say how many units name the secret: log2 m memberships, or log_k m units that are out."""
-    folds = max(pool.folds, 2)
-    number = math.ceil(round(math.log(pool.n_subsets) / math.log(folds), 9))
-    if folds == 2:
-        return f"the true membership of about {number} units"
-    return f"about {number} units that are out"

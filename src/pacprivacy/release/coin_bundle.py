@@ -39,8 +39,7 @@ from pacprivacy.noise import (
     split_descent_units,
 )
 from pacprivacy.release.bundle import RELATIVE, Arrays, CuratorBundle, CuratorStatements, Record
-from pacprivacy.release.certificate import CertificateNoise
-from pacprivacy.release.verification import compare_verified
+from pacprivacy.release.certificate import CertificateNoise, compare_verified
 from pacprivacy.sample import code_units
 from pacprivacy.statistics import (
     AveragedStatistic,
@@ -138,7 +137,6 @@ class CoinEvidence(CuratorBundle):
 
     @property
     def noise(self) -> CertificateNoise:
-        """The noise in a few numbers."""
         return CertificateNoise.of(*self.lattice)
 
     def _contents(self) -> dict[str, Any]:
@@ -210,10 +208,6 @@ class CoinProof(CoinEvidence):
     @abstractmethod
     def not_checkable(self) -> Mapping[str, str]:
         """Fields of the certificate that the bundle does not prove, besides the usual ones."""
-
-    @abstractmethod
-    def influence_text(self, largest: str) -> str:
-        """Say whose influence was computed again; ``largest`` is the most that was allowed."""
 
     @abstractmethod
     def check(self) -> None:
@@ -324,9 +318,6 @@ class DescentBundle(CoinProof):
             "influence": "that clocks are those of the records: with the data, recompute_descent "
             "replays the steps"
         }
-
-    def influence_text(self, largest: str) -> str:
-        return f"the clock of every unit is at most at the square of {largest}"
 
     def check(self) -> None:
         """Refuse clocks above what the budget allows, and steps without their noise."""

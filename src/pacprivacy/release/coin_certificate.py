@@ -31,21 +31,26 @@ from pacprivacy.release.bundle import Record
 from pacprivacy.release.certificate import (
     Certificate,
     CertificateNoise,
+    Evidence,
     Positive,
-    Rows,
     Text,
-    budget_text,
     certificate_epsilon,
+    evidence_of,
     fields_on_trust,
     on_trust,
-    plural_text,
     refuse_field,
+)
+from pacprivacy.release.certificate_text import (
+    Rows,
+    advantage_text,
+    budget_text,
+    false_alarms_text,
+    plural_text,
     studied_text,
     who_text,
 )
 from pacprivacy.release.coin_bundle import AverageBundle, CoinProof, unproved
 from pacprivacy.release.error_bars import NO_INTERVALS
-from pacprivacy.release.verification import Evidence, evidence_of
 from pacprivacy.theory import gaussian_epsilon, success_at
 
 PRESENCE_DELTA: Final = 1e-5  # at which epsilon is read
@@ -70,6 +75,9 @@ class OddsCertificate(Certificate):
     SHORT: ClassVar[tuple[str, ...]] = (
         *("Asked", "Holds against", "Sample", "At these odds", "Statistic"),
     )
+    PROVED: ClassVar[tuple[str, ...]] = (
+        *("Advantage", "Large changes", "False alarms", "Groups", "Presence"),
+    )
 
     unit: Text = field(metadata=on_trust("what a unit is called"))
     n_units: Positive | None = field(metadata=on_trust("how many units there are in all"))
@@ -86,13 +94,6 @@ class OddsCertificate(Certificate):
         return self.keep
 
     @property
-    def not_hidden(self) -> str:
-        return (
-            f"Not hidden: that a {self.unit} is in the table, and general facts that apply to all "
-            f"{self.units} in it."
-        )
-
-    @property
     @abstractmethod
     def _whom(self) -> str:
         """Whom the promise holds against."""
@@ -101,9 +102,11 @@ class OddsCertificate(Certificate):
     def _risk_rows(self) -> Rows:
         """Return names and texts of bounds on attackers."""
 
-    @abstractmethod
     def _noise_text(self) -> str:
-        """Return the noise in a few words."""
+        if self.noise.n_directions == 0:
+            return f"none: no {self.unit} adds anything"
+        known = "" if NO_INTERVALS in self.notes else "; its size is part of every standard error"
+        return f"normal, in whole numbers, in {self.noise.n_directions} directions{known}"
 
     @property
     def _proof_text(self) -> str:
@@ -133,13 +136,8 @@ class OddsCertificate(Certificate):
         ]
 
     def _hits_row(self) -> tuple[str, str]:
-        """Return how many used units are flagged, for each rate of false alarms."""
-        shares = (
-            f"1 in {round(1 / float(rate)):,} of those left out flagged: at most "
-            f"{percent_at_most(self.hits[rate])} % of those used"
-            for rate in sorted(self.hits, key=float, reverse=True)
-        )
-        return "False alarms", "; ".join(shares)
+        rates = sorted(self.hits, key=float, reverse=True)
+        return "False alarms", false_alarms_text((float(rate), self.hits[rate]) for rate in rates)
 
     def _dp_row(self) -> tuple[str, str]:
         readings = readings_text(min(1.0, self.promised_success))
@@ -240,17 +238,11 @@ class CoinCertificate(OddsCertificate):
         )
 
     @property
-    def not_hidden(self) -> str:
-        if self.presence is not None:
-            return f"Not hidden: general facts that hold with and without a given {self.unit}."
-        return super(CoinCertificate, self).not_hidden
-
-    @property
     def _whom(self) -> str:
         return f"everybody, whatever they know of the other {self.units}"
 
     def _risk_rows(self) -> Rows:
-        advantage, units = at_most(self.advantage, decimals=4), self.units
+        units = self.units
         groups = "; ".join(
             f"{size} together: at most {times_in_100(self.groups[size])}" for size in self.groups
         )
@@ -258,7 +250,7 @@ class CoinCertificate(OddsCertificate):
         if self.sampling == "everybody":
             grouped = f"several {units}, compared with a release without all of them"
         return [
-            ("Advantage", f"at most {advantage}, twice what success is above 50 %"),
+            ("Advantage", advantage_text(self)),
             self._hits_row(),
             ("Groups", f"{grouped}. {groups}"),
             *self._presence_rows(),
@@ -278,15 +270,6 @@ class CoinCertificate(OddsCertificate):
             return super(CoinCertificate, self)._odds_rows()
         number = "" if self.n_units is None else f"{self.n_units:,} "
         return [("Sample", f"everybody: all {number}{self.units} were used")]
-
-    def _noise_text(self) -> str:
-        if self.noise.n_directions == 0:
-            return f"none: no {self.unit} adds anything"
-        return (
-            f"normal, in whole numbers, in {self.noise.n_directions} directions, shaped to what "
-            f"one {self.unit} can change"
-            + ("" if NO_INTERVALS in self.notes else "; its size is part of every standard error")
-        )
 
 
 Certificate.KINDS["coins"] = Certificate.KINDS["everybody"] = CoinCertificate
@@ -336,10 +319,9 @@ class AverageCertificate(OddsCertificate):
         )
 
     def _risk_rows(self) -> Rows:
-        advantage = at_most(self.advantage, decimals=4)
         large = percent_at_most(self.moves[f"{LARGE_MOVE:g}"])
         return [
-            ("Advantage", f"at most {advantage} on average, twice what success is above 50 %"),
+            ("Advantage", f"on average {advantage_text(self)}"),
             (
                 "Large changes",
                 f"whoever knows all other coins may do better on some of them: a {self.unit} "
@@ -349,12 +331,6 @@ class AverageCertificate(OddsCertificate):
             self._hits_row(),
             self._dp_row(),
         ]
-
-    def _noise_text(self) -> str:
-        return (
-            f"normal, in whole numbers, in {self.noise.n_directions} directions; its size is part "
-            f"of every standard error"
-        )
 
     def check(self) -> None:
         """Refuse a file without the chance of a large change, or a number of units."""
@@ -472,7 +448,6 @@ def _exact_facts(unit: str, units: str, extreme: str) -> tuple[str, str]:
 
 
 def _composition(bundle: CoinProof) -> Record | None:
-    """Return the statements of the certificate about its session."""
     part = bundle.session
     if part is None or part.total.mu_squared is None:
         return None
@@ -546,29 +521,12 @@ def write_average_certificate(bundle: AverageBundle) -> AverageCertificate:
 
 @evidence_of.register
 def _of_coins(bundle: CoinProof) -> Evidence:
-    """Check that the noise hides every unit, and write the certificate again."""
     bundle.check()
-    certificate = write_coin_certificate(bundle)
-    figures = {
-        "influence": bundle.influence_text(at_most(certificate.influence, significant=4)),
-        "advantage": f"at most {at_most(certificate.advantage, decimals=4)}",
-        "noise": f"{certificate.noise.n_directions} directions",
-    }
-    if certificate.presence is not None:
-        figures["presence"] = str(certificate.presence)
     reasons = {**fields_on_trust(CoinCertificate), **bundle.not_checkable}
-    return Evidence(certificate=certificate, on_trust=reasons, figures=figures)
+    return Evidence(certificate=write_coin_certificate(bundle), on_trust=reasons)
 
 
 @evidence_of.register
 def _of_average(bundle: AverageBundle) -> Evidence:
-    """Check what units show on average, and write the certificate again."""
-    certificate = write_average_certificate(bundle)
-    large = percent_at_most(certificate.moves[f"{LARGE_MOVE:g}"])
-    figures = {
-        "advantage": f"at most {at_most(certificate.advantage, decimals=4)} on average",
-        "large changes": f"at most {large} times in 100",
-        "noise": f"{certificate.noise.n_directions} directions",
-    }
     reasons = {**fields_on_trust(AverageCertificate), **bundle.proof.not_checkable}
-    return Evidence(certificate=certificate, on_trust=reasons, figures=figures)
+    return Evidence(certificate=write_average_certificate(bundle), on_trust=reasons)

@@ -19,7 +19,7 @@ import json
 import math
 import re
 import warnings
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
 from contextlib import suppress
 from dataclasses import dataclass, replace
 from functools import partial
@@ -71,9 +71,7 @@ LEAST_STEP: Final = 1e-9  # of the number itself, so that a step is no rounding 
 FLAT: Final = 1e-12  # an error below this share of the number is one of floating point
 ROUNDING_VARIANCE: Final = 1 / 12  # of a number that is rounded to whole ones
 LARGEST_BIAS: Final = 1.96  # standard errors: what a 95 % interval reaches to either side
-LEAST_BIAS: Final = (
-    0.1  # standard errors: less moves the coverage by less than a tenth of a percent
-)
+LEAST_BIAS: Final = 0.1  # standard errors: less moves the coverage by less than .1 percent
 ROUNDING_ERROR: Final = 1e-8  # of a number: a difference below this is one of floating point
 PROBE: Final = 1e-3  # of a number, to see whether a released one depends on it
 COMPARED: Final = (
@@ -85,13 +83,12 @@ TOTALS_ADVICE: Final = (
 )
 NORMAL_FREEDOM: Final = 60  # degrees of freedom from which the normal law is used
 SAME_VALUE: Final = 1e-9  # of the range: values that differ by less are one value
-DROWNED: Final = 3.0  # times the spread: from here on the noise is most of the error
+MOSTLY_NOISE: Final = 3.0  # times the spread: from here on the noise is most of the error
 VISIBLE: Final = 0.1  # of a number: noise below this is seen in its error bar, and needs no warning
 TAIL_MARGIN_SD: Final = 3.0  # standard errors by which tails must be beyond their limits
 LEAST_SUBSETS: Final = 64  # fewer do not show the tails
 SHOWN_NAMES: Final = 3
 MAX_BINS: Final = 10_000  # numbers behind a count among which a warning looks for its edges
-EXACT_POWER: Final = 22  # powers of ten up to this are exact
 ADVICE: Final = (
     "What helps: scale or cap the columns, a robust statistic (median, trimmed mean), more "
     "records, a larger budget."
@@ -316,7 +313,6 @@ class ErrorBars:
 
 
 def _nulls(plain: object) -> object:
-    """Return None instead of NaN, which is not valid JSON."""
     if isinstance(plain, dict):
         return {name: _nulls(item) for name, item in plain.items()}
     if isinstance(plain, list):
@@ -329,11 +325,7 @@ def round_up_error_bars(figures: Vector) -> Vector:
     positive = figures > 0
     exponent = np.floor(np.log10(np.where(positive, figures, 1.0))).astype(np.int64) - 1
     digits = np.ceil(figures / 10.0**exponent)
-    if (np.abs(exponent) > EXACT_POWER).any():
-        written = np.array([float(f"{n:.0f}e{e}") for n, e in zip(digits, exponent, strict=True)])
-    else:  # the same, since both sides of one product or quotient are exact
-        power = 10.0 ** np.abs(exponent)
-        written = np.where(exponent < 0, digits / power, digits * power)
+    written = np.array([float(f"{n:.0f}e{e}") for n, e in zip(digits, exponent, strict=True)])
     return np.where(positive, np.maximum(written, figures * (1 - 1e-15)), 0.0)
 
 
@@ -454,7 +446,6 @@ def _is_plain(outputs: Outputs) -> bool:
 
 
 def _finished(outputs: Outputs, numbers: Vector) -> Vector:
-    """Return the numbers that the user would see, unrounded."""
     if _is_plain(outputs):
         return numbers if outputs.scales is None else numbers * outputs.scales
     return flatten(outputs.restore(numbers, exact=True))[0]
@@ -550,19 +541,20 @@ def error_bar_rows(value: object, bars: ErrorBars | None, *, most: int | None = 
 
 
 def _shown_names(bars: ErrorBars, numbers: Vector, most: int | None = None) -> list[str]:
-    """Return readable names of the first numbers."""
     return _bin_names([shown_name(name) for name in bars.structure.names(most)], numbers)
 
 
-def _list_places(bars: ErrorBars, numbers: Vector, places: Sequence[int]) -> list[str]:
-    """Return the names of the first places, for a warning."""
+def _list_places(
+    bars: ErrorBars,
+    numbers: Vector,
+    places: Sequence[int],
+    note: Callable[[int], str] = lambda _: "",
+) -> str:
+    """Return the names of the first places, each with a note, and the number of the others."""
     shown = places[:SHOWN_NAMES]
     names = _shown_names(bars, numbers, max(shown) + 1 + MAX_BINS)
-    return [names[i] for i in shown]
-
-
-def _and_more(places: Sequence[int]) -> str:
-    return f" and {len(places) - SHOWN_NAMES} more" if len(places) > SHOWN_NAMES else ""
+    more = f" and {len(places) - SHOWN_NAMES} more" if len(places) > SHOWN_NAMES else ""
+    return "; ".join(f"{names[i]}{note(i)}" for i in shown) + more
 
 
 def _measured(bars: ErrorBars) -> Mask:
@@ -572,7 +564,6 @@ def _measured(bars: ErrorBars) -> Mask:
 
 
 def count_measured(bars: ErrorBars | None) -> int:
-    """Return how many released numbers were measured."""
     return 0 if bars is None else int(_measured(bars).sum())
 
 
@@ -622,10 +613,10 @@ def error_bar_notes(bars: ErrorBars | None) -> tuple[str, ...]:
     notes, size = [], count_measured(bars)
     if bars.no_interval:
         notes.append(f"{len(bars.no_interval)} of {size} {NO_INTERVAL}. {TOTALS_ADVICE}")
-    count = int((bars.noise_std > DROWNED * bars.spread).sum())
+    count = int((bars.noise_std > MOSTLY_NOISE * bars.spread).sum())
     if count:
         notes.append(
-            f"the noise of {count} of {size} numbers is more than {DROWNED:g} times their "
+            f"the noise of {count} of {size} numbers is more than {MOSTLY_NOISE:g} times their "
             f"error without it: it is most of their error. {ADVICE}"
         )
     return tuple(notes)
@@ -642,11 +633,10 @@ def _warn_of_unlike(bars: ErrorBars, outputs: Outputs, numbers: Vector) -> None:
             "Return the same numbers for any number of records."
         )
         return
-    listed = ", ".join(_list_places(bars, numbers, places))
-    rest = _and_more(places)
+    listed = _list_places(bars, numbers, places)
     _warn(
-        f"{listed}{rest}: the value on all records differs from those on candidates by more than "
-        f"the error explains; no interval is given. {TOTALS_ADVICE}"
+        f"{listed}: the value on all records differs from those on candidates by more than the "
+        f"error explains; no interval is given. {TOTALS_ADVICE}"
     )
 
 
@@ -663,18 +653,15 @@ def warn_of_error_bars(value: object, bars: ErrorBars | None, outputs: Outputs) 
     _warn_of_unlike(bars, outputs, numbers)
     size = np.abs(numbers)
     small = (noise > spread) & (noise > size)
-    noisy = small | ((noise > DROWNED * spread) & ~(noise < VISIBLE * size))
+    noisy = small | ((noise > MOSTLY_NOISE * spread) & ~(noise < VISIBLE * size))
     if noisy.any():
-        places = np.flatnonzero(noisy)
-        names = _list_places(bars, numbers, places.tolist())
-        listed = "; ".join(
-            f"{name} (noise {noise[i]:.2g}, value {numbers[i]:.3g})"
-            for i, name in zip(places, names, strict=False)
+        places = np.flatnonzero(noisy).tolist()
+        listed = _list_places(
+            bars, numbers, places, lambda i: f" (noise {noise[i]:.2g}, value {numbers[i]:.3g})"
         )
-        rest = _and_more(places.tolist())
         what = "exceeds the signal" if small[places].all() else "is most of the error"
-        all_numbers = f"{count_measured(bars)} numbers"
-        _warn(f"the noise {what} in {len(places)} of {all_numbers}: {listed}{rest}. {ADVICE}")
+        count = f"{len(places)} of {count_measured(bars)} numbers"
+        _warn(f"the noise {what} in {count}: {listed}. {ADVICE}")
     tails = _odd_tails(values)
     if tails:
         _warn(
@@ -698,8 +685,7 @@ def _odd_tails(values: Matrix) -> int:
     fourth, third = (scaled**4).mean(axis=0), (scaled**3).mean(axis=0)
     influence = scaled**4 - fourth - 2 * fourth * (scaled**2 - 1) - 4 * third * scaled
     flat_margin = TAIL_MARGIN_SD * influence.std(axis=0) / math.sqrt(n_subsets)
-    heavy_margin = TAIL_MARGIN_SD * math.sqrt(
-        24.0 / n_subsets
-    )  # of a normal law: tails hide theirs
+    # of a normal law: tails hide theirs
+    heavy_margin = TAIL_MARGIN_SD * math.sqrt(24.0 / n_subsets)
     excess = fourth - 3.0
     return int(((excess > 1.0 + heavy_margin) | (excess < -1.0 - flat_margin)).sum())

@@ -1,4 +1,7 @@
-"""The certificate of a pool: written once from a bundle and its proofs, for ``verify`` too."""
+"""The certificate of a pool: written once from a bundle and its proofs, for ``verify`` too.
+
+That of a responder is written before the first answer, about all of them.
+"""
 
 from __future__ import annotations
 
@@ -18,26 +21,29 @@ from pacprivacy.adversary import (
     InformationDivergence,
     SideKnowledge,
     TradeOff,
+    VoteBalances,
     information_draws,
     membership_draws,
 )
 from pacprivacy.budget import Spent
-from pacprivacy.errors import CertificateError
-from pacprivacy.noise import Claim, Kind, NoisePlan, Proof
-from pacprivacy.release.bundle import Bundle, BundleSession, Context, Record
+from pacprivacy.errors import BudgetError, CertificateError
+from pacprivacy.noise import UNITS, Claim, Kind, NoisePlan, Proof
+from pacprivacy.release.bundle import AnswerBundle, Bundle, BundleSession, Context, Record
 from pacprivacy.release.certificate import (
     Certificate,
     CertificateNoise,
     Positive,
-    Rows,
     Text,
     certificate_epsilon,
-    not_promised_text,
     on_trust,
+    refuse_field,
+)
+from pacprivacy.release.certificate_text import (
+    Rows,
+    not_promised_text,
     open_parts_text,
     pool_rows,
     promise_text,
-    refuse_field,
 )
 from pacprivacy.sample import Pool
 from pacprivacy.theory import Estimate, membership_success, posterior_success
@@ -87,6 +93,10 @@ class PoolCertificate(Certificate):
 
     OPTIONAL: ClassVar[tuple[str, ...]] = ("divergences", "trade_off")
     SHORT: ClassVar[tuple[str, ...]] = ("Kind", "Asked", "Membership", "Mechanism", "Noise", "Pool")
+    PROVED: ClassVar[tuple[str, ...]] = (
+        *("Membership", "Advantage", "False alarms", "Any inference", "Information"),
+        *("Other distances", "Side knowledge"),
+    )
 
     sampling: Literal["pool"] = "pool"
     n_units: Positive
@@ -158,13 +168,6 @@ class PoolCertificate(Certificate):
     @property
     def promise(self) -> str:
         return promise_text(self)
-
-    @property
-    def not_hidden(self) -> str:
-        return (
-            f"Who is in the table at all is not hidden, nor is what is true of its {self.units} as "
-            f"a whole: what the values say about all of them, they say about each."
-        )
 
     @property
     def used_prior(self) -> float:
@@ -304,7 +307,6 @@ def _implied_success(mi_nats: float, bundle: Bundle) -> float:
 
 
 def _trade_off(bundle: Bundle, proved: Proved) -> tuple[adversary.TradeOff, ...]:
-    """Return true positives against false ones, for the worst-placed unit of a single release."""
     risk, view = proved.membership, bundle.view
     if bundle.session is not None or risk is None or view.points.shape[1] == 0:
         return ()
@@ -340,7 +342,6 @@ def _session_notes(bundle: Bundle) -> tuple[str, ...]:
 def _side_knowledge(
     view: adversary.View, pool: Pool, *, seed: int
 ) -> tuple[adversary.SideKnowledge, ...]:
-    """Return the success of attackers who know 1, 2 and 4 memberships; of folds, in and out."""
     rows: list[adversary.SideKnowledge] = []
     directions: tuple[adversary.Direction | None, ...] = (
         ("out", "in") if pool.folds > 2 else (None,)
@@ -362,7 +363,6 @@ def _side_knowledge(
 
 
 def _divergences(view: adversary.View, *, seed: int) -> tuple[adversary.InformationDivergence, ...]:
-    """Return total variation, chi-square and squared Hellinger, for a share of the confidence."""
     if view.points.shape[1] == 0:
         return adversary.noiseless_information_divergences(view)
     draws = int(np.clip(DIVERGENCE_COST // view.n_subsets, 512, 16384))
@@ -371,7 +371,6 @@ def _divergences(view: adversary.View, *, seed: int) -> tuple[adversary.Informat
 
 
 def _exact_facts(bundle: Bundle) -> tuple[str, ...]:
-    """Return which parts of the release are computed from all candidates, or leave as they are."""
     unanimous = bundle.groups is not None and not np.ptp(bundle.groups)
     directions = len(bundle.units_per_std)
     return open_parts_text(directions, int(bundle.outputs.shape[1]), unanimous=unanimous)
@@ -397,7 +396,6 @@ def certificate_charge(proved: Proved, part: BundleSession | None, charges: Vect
 
 
 def _composition(bundle: Bundle, proved: Proved) -> Record | None:
-    """Return the statements of the certificate about its session: sums, total, information."""
     part, pool = bundle.session, bundle.pool
     if part is None:
         return None
@@ -409,7 +407,6 @@ def _composition(bundle: Bundle, proved: Proved) -> Record | None:
 
 
 def _session_facts(part: BundleSession, charge: Spent, *, prior: float) -> Record:
-    """Return the statements of the certificate about its session."""
     total, after = part.total, part.before + charge
     facts: Record = {
         "release_number": after.n_releases,
@@ -444,3 +441,78 @@ def certificate_learned_facts(belief: adversary.Belief, pool: Pool) -> dict[str,
         "learned_nats": belief.learned_nats,
         "best_guess_now": float(belief.success_per_unit(pool).max()),
     }
+
+
+# --- of all answers of a responder ---------------------------------------------------------------
+
+
+_NOTES = (
+    "Every answer is calibrated to the belief that all earlier answers leave; the noise figures "
+    "are upper limits for one answer.",
+    "A question on which all candidates agree is answered without noise and costs nothing.",
+)
+_EXACT_FACTS = (
+    "the answers on which all candidates agree",
+    "which questions those are",
+    "the noise level of the other answers",
+)
+
+
+def certify_answer_bundle(bundle: AnswerBundle) -> PoolCertificate:
+    """Write down what holds for everything that will ever be answered.
+
+    Claim F-2: ``mi_upper_nats`` bounds the information of all answers, since a question beyond it
+    is refused. Claims H-3, H-4: so is the success on any unit where membership is charged.
+    """
+    pool, advantage = bundle.pool, bundle.advantage
+    total = min(bundle.total_nats, math.log(pool.n_subsets))
+    bound = membership_success(total, pool.worst_prior)
+    if advantage is not None:
+        bound = min(bound, 0.5 + 0.5 * advantage)
+        units = VoteBalances(pool, advantage, bundle.query_nats, two_votes=bundle.two_votes)
+        if not units.fits(1, bundle.query_nats):
+            raise BudgetError(
+                f"query_budget must leave room for one answer at least within {bundle.budget}, "
+                f"whatever it is; got {bundle.query_budget}. Use pac.Information(2**-20)."
+            )
+    return PoolCertificate.about(
+        pool,
+        mi_upper=total,
+        bound=bound,
+        exact_facts=_EXACT_FACTS,
+        public=("the questions", *bundle.public),
+        published=bundle.published,
+        kind="exact",
+        budget=f"{bundle.budget} in total, {bundle.query_budget} per answer",
+        rule="waterfill for every answer",
+        mechanism=bundle.mechanism,
+        output=bundle.output,
+        dimension=bundle.n_classes,
+        log_det_nats=total,
+        noise=_largest_noise(bundle),
+        confidence=1.0,
+        notes=(*_NOTES, *pool.notes),
+        simulation=bundle.simulation,
+        composition={
+            "secrets": "one for all answers",
+            "nats_per_answer": bundle.query_nats,
+            "total_nats": total,
+            "session_success_bound": bound,
+        },
+        software=bundle.software,
+    )
+
+
+def _largest_noise(bundle: AnswerBundle) -> CertificateNoise:
+    # Points of a simplex have total variance 1 - 1/c at most, in c - 1 directions; waterfill needs
+    # no more than proportional noise, (Σ sqrt λ)² / 2β <= (c - 1) (1 - 1/c) / 2β.
+    rank = bundle.n_classes - 1
+    most = rank * (1 - 1 / bundle.n_classes) / (2 * bundle.query_nats)
+    return CertificateNoise(
+        total_variance=most,
+        smallest_std=0.0,
+        largest_std=math.sqrt(most),
+        n_directions=rank,
+        smallest_grid_step=0.0,
+        smallest_units_per_std=UNITS,
+    )

@@ -8,7 +8,6 @@ from typing import Final
 import numpy as np
 
 from pacprivacy._checks import Vector, distances_between_rows
-from pacprivacy._rounding import at_most, percent_at_most
 from pacprivacy._system import single_threaded
 from pacprivacy.adversary import (
     Balances,
@@ -19,17 +18,16 @@ from pacprivacy.adversary import (
 from pacprivacy.budget import budget_limits
 from pacprivacy.errors import CertificateError
 from pacprivacy.noise import Proof, iid_log_det, log_det_of_points
-from pacprivacy.release.answer_bundle import AnswerBundle, certify_answer_bundle
-from pacprivacy.release.bundle import RELATIVE, Bundle, BundleSession
-from pacprivacy.release.certificate import fields_on_trust
+from pacprivacy.release.bundle import RELATIVE, AnswerBundle, Bundle, BundleSession
+from pacprivacy.release.certificate import Evidence, evidence_of, fields_on_trust
 from pacprivacy.release.pool_certificate import (
     CertificateFigures,
     PoolCertificate,
     certificate_charge,
     certified_charges,
+    certify_answer_bundle,
     write_certificate,
 )
-from pacprivacy.release.verification import Evidence, evidence_of
 from pacprivacy.theory import Estimate, information_slack_bound
 
 DISTANCE: Final = 1e-4  # shifts within a group below a millionth of the spread are not released
@@ -173,7 +171,6 @@ def _check_worst_unit(bundle: Bundle, risk: MembershipRisk | None) -> None:
 
 
 def _check_confidence(certificate: PoolCertificate, bundle: Bundle) -> None:
-    """Refuse proofs that may fail more often than the certificate says."""
     if bundle.kind != "exact":
         return
     failure = sum(proof.gamma for proof in bundle.proofs)
@@ -187,7 +184,6 @@ def _check_confidence(certificate: PoolCertificate, bundle: Bundle) -> None:
 
 
 def _check_budget(certificate: PoolCertificate, bundle: Bundle) -> None:
-    """Refuse a budget that the proved bounds do not meet."""
     limits = budget_limits(bundle.budget, bundle.pool.n_subsets)
     _within("information", certificate.mi_upper_nats, limits.mi_nats, bundle)
     _within("membership success", certificate.membership_bound, limits.success_level, bundle)
@@ -243,61 +239,13 @@ def _within(what: str, proved: float, limit: float | None, bundle: Bundle) -> No
 
 @evidence_of.register
 def _of_pool(bundle: Bundle) -> Evidence:
-    """Compute every figure again, and write the certificate."""
-    certificate = rebuild_verified(bundle)
-    reasons = fields_on_trust(PoolCertificate)
-    if bundle.iid_rule is not None:
-        reasons |= ON_TRUST_IID
-    return Evidence(
-        certificate=certificate, on_trust=reasons, figures=_figures(certificate, bundle)
-    )
+    iid = {} if bundle.iid_rule is None else ON_TRUST_IID
+    reasons = fields_on_trust(PoolCertificate) | iid
+    return Evidence(certificate=rebuild_verified(bundle), on_trust=reasons)
 
 
 @evidence_of.register
 def _of_answers(bundle: AnswerBundle) -> Evidence:
-    """Write the certificate of a responder again: it follows from the pool and the terms."""
-    certificate = certify_answer_bundle(bundle)
     reasons = fields_on_trust(PoolCertificate) | ON_TRUST_ANSWERS
     reasons = {name: why for name, why in reasons.items() if name not in ANSWERS_CHECKED}
-    return Evidence(
-        certificate=certificate, on_trust=reasons, figures=_figures(certificate, bundle)
-    )
-
-
-def _figures(certificate: PoolCertificate, bundle: Bundle | AnswerBundle) -> dict[str, str]:
-    """List the recomputed figures that agree."""
-    proofs = bundle.proofs if isinstance(bundle, Bundle) else ()
-    draws = {proof.claim: proof.n_draws for proof in proofs}
-    items = {
-        "pool": f"{certificate.n_subsets} subsets of {certificate.n_units} units, prior of the "
-        f"worst-placed one {100 * certificate.prior:.4g} %",
-        "advantage": f"at most {at_most(certificate.advantage, decimals=4)}; success at that prior "
-        f"at most {percent_at_most(certificate.success_at(certificate.prior))} %",
-        "noise": f"total variance {certificate.noise.total_variance:.6g} over "
-        f"{certificate.noise.n_directions} of {certificate.dimension} directions",
-        "log-determinant bound": f"{at_most(certificate.log_det_nats, decimals=6)} nats",
-    }
-    if certificate.information is not None and "information" in draws:
-        items["mutual information"] = (
-            f"at most {at_most(certificate.information.upper, decimals=6)} nats "
-            f"({draws['information']} draws)"
-        )
-    membership = certificate.membership
-    if membership is not None:
-        how = f"{draws['membership']} draws" if "membership" in draws else "closed form"
-        items["membership success"] = f"at most {percent_at_most(membership.upper)} % ({how})"
-    if certificate.trade_off:
-        items["trade-off"] = ", ".join(
-            f"{100 * item.false_positives:.3g} % -> {percent_at_most(item.true_positives)} %"
-            for item in certificate.trade_off
-        )
-    items["any inference"] = ", ".join(
-        f"prior {100 * float(prior):.4g} % -> {percent_at_most(rate)} %"
-        for prior, rate in certificate.any_inference.items()
-    )
-    if isinstance(bundle, Bundle) and bundle.session is not None:
-        items["session"] = (
-            "this release's charge, the sums, the bound over the session and what was learned, "
-            "given the recorded total and earlier spends"
-        )
-    return items
+    return Evidence(certificate=certify_answer_bundle(bundle), on_trust=reasons)

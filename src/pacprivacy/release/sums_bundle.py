@@ -78,7 +78,6 @@ class CoinBundle(CoinProof):
 
     @property
     def is_whole(self) -> bool:
-        """Whether all units are stored."""
         return self.n_entries == len(self.integers)
 
     @property
@@ -106,10 +105,6 @@ class CoinBundle(CoinProof):
             "influence": f"that of {missing} of {self.n_units} units: the file has those that cost "
             f"most and a digest of all"
         }
-
-    def influence_text(self, largest: str) -> str:
-        whom = "every unit" if self.is_whole else f"the {self.n_stored} units that cost most"
-        return f"of {whom} at most {largest} deviations of the noise, in whole numbers"
 
     def check(self) -> None:
         """Refuse a bundle whose noise does not hide every stored unit."""

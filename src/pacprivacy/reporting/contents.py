@@ -5,48 +5,23 @@ from __future__ import annotations
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from functools import singledispatch
-from typing import Any, Final, NamedTuple
+from typing import Any, Final
 
 import numpy as np
 
 from pacprivacy._rounding import at_least, at_most, percent_at_most
 from pacprivacy._values import Row as Row, times_in_100
-from pacprivacy.adversary import (
-    LARGE_MOVE,
-    influence_hits,
-    influence_success,
-)
+from pacprivacy.adversary import GROUP_SIZES, LARGE_MOVE, influence_hits, influence_success
 from pacprivacy.audit import AuditResult
 from pacprivacy.release import (
     AverageCertificate,
     Certificate,
     CoinCertificate,
-    OddsCertificate,
     PoolCertificate,
     trade_off_text_rows,
 )
-from pacprivacy.reporting.style import style_number
-from pacprivacy.reporting.value_charts import Layout, NamedTable
+from pacprivacy.reporting.charts import Layout, NamedTable, SessionFigures, SessionStep
 from pacprivacy.session import QueryAnswer
-
-
-class SessionStep(NamedTuple):
-    """One release of a session, and the amount spent by then; public."""
-
-    number: int
-    mechanism: str
-    spent: float
-
-
-@dataclass(frozen=True, slots=True, kw_only=True)
-class SessionFigures:
-    """Spent amounts of a session after each of its releases, in one unit; public."""
-
-    steps: tuple[SessionStep, ...]
-    total: float | None
-    unit: str
-    text: str
-    success_bound: float
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -81,7 +56,6 @@ class ReportData:
 
     @property
     def session_figures(self) -> SessionFigures | None:
-        """Spent amounts of the session; None for a single release."""
         return report_session_figures([self.certificate, *self.session])
 
 
@@ -131,13 +105,15 @@ def _spent_nats(facts: Mapping[str, Any]) -> float:
 Pairs = tuple[tuple[str, str], ...]
 Hits = tuple[tuple[float, float, float | None], ...]
 RARE_ALARMS: Final = (0.1, 0.01, 1e-3, 1e-6)
-GROUP_SIZES: Final = (2, 5)
-_SUCCESS: Final = (
-    "Success",
-    "how often a guess “used or not” is right, both being equally likely. 50 % is blind.",
+PROVENANCE: Final = (  # rows of a certificate
+    *("Statistic", "Mechanism", "Sample", "Pool", "Noise", "Information", "In terms of DP"),
+    *("Presence", "Declared"),
 )
-_ADVANTAGE: Final = ("Advantage", "twice what success is above 50 %: 0 is blind, 1 is certainty.")
-_AGREE: Final = ("Coins agree", "a group that is used as a whole or left out as a whole.")
+
+
+def provenance_rows(certificate: Certificate) -> Pairs:
+    """Return the rows of a certificate that say what was released, and how it was proved."""
+    return tuple(row for row in certificate.rows() if row[0] in PROVENANCE)
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -148,16 +124,10 @@ class PageKind:
     unit and of the unit placed worst; ``line`` is through the most hits at all rates.
     """
 
-    sample: str
-    against: str = ""
-    errors: str
-    rest: str
-    provenance: Pairs
-    draws: str = "none needed"
-    figures: Pairs
-    glossary: Pairs
-    line: tuple[tuple[float, float], ...]
     hits: Hits
+    line: tuple[tuple[float, float], ...]
+    figures: Pairs = ()
+    glossary: Pairs
     side: str = ""
 
     @property
@@ -173,59 +143,30 @@ def page_kind(certificate: Certificate) -> PageKind:
 
 @page_kind.register
 def _of_pool(cert: PoolCertificate) -> PageKind:
-    units, mean = cert.units, cert.membership_mean
-    hits = tuple(trade_off_text_rows(cert))
-    estimates = (cert.membership, cert.information)
-    draws = [f"{each.n_draws:,}" for each in estimates if each and each.n_draws]
-    alone = ", by this release" if cert.is_in_session else ""
+    mean = cert.membership_mean
     average: Pairs = ()
     if mean and not cert.is_in_session:
-        average = (("The same, on average", f"{percent_at_most(mean.upper)} %"),)
+        average = (("Membership success, on average", f"{percent_at_most(mean.upper)} %"),)
+    guesses = (
+        (f"Any guess, from {100 * float(prior):.4g} % before", f"{percent_at_most(most)} %")
+        for prior, most in sorted(cert.any_inference.items(), reverse=True)
+    )
     return PageKind(
-        sample=f"The release was computed on one of {cert.n_subsets:,} candidates "
-        f"({cert.scheme}), chosen in secret by the operating system's randomness.",
-        errors=f"choosing a part of the {units} and from the noise",
-        rest=f"a part of the {units} was used",
-        provenance=(
-            (
-                "Noise",
-                f"{cert.rule}: total variance {style_number(cert.noise.total_variance)} along "
-                f"{cert.noise.n_directions} of {cert.dimension} directions",
-            ),
-            (
-                "Information",
-                f"at most {at_most(cert.mi_upper_nats, significant=4)} nats about the "
-                f"secret{alone}",
-            ),
-        ),
-        draws=", ".join(draws) or "none needed",
-        figures=(
-            *average,
-            ("Advantage", at_most(cert.advantage, decimals=4)),
-            *_hits_rows(hits),
-            *(
-                (f"Any guess, from {100 * float(prior):.4g} % before", f"{percent_at_most(most)} %")
-                for prior, most in sorted(cert.any_inference.items(), reverse=True)
-            ),
-        ),
+        hits=tuple(trade_off_text_rows(cert)),
+        line=_straight_line(cert),
+        figures=(*average, *guesses),
         glossary=(
             ("Candidates", "the possible samples. Which one was used is the secret."),
-            _SUCCESS,
-            _ADVANTAGE,
-            _hits_term(units),
             (
                 "Any guess",
-                f"about anything that depends on who was used, as names of several {units}.",
+                f"about anything that depends on who was used, as names of several {cert.units}.",
             ),
             ("Nat", "unit of information; one yes or no is 0.69 nats."),
         ),
-        line=_straight_line(cert),
-        hits=hits,
     )
 
 
 def _straight_line(cert: Certificate) -> tuple[tuple[float, float], ...]:
-    """Return the most hits at any rate of false alarms, by the advantage alone."""
     return ((0.0, cert.advantage), (1.0 - cert.advantage, 1.0), (1.0, 1.0))
 
 
@@ -233,20 +174,11 @@ def _straight_line(cert: Certificate) -> tuple[tuple[float, float], ...]:
 def _of_average(cert: AverageCertificate) -> PageKind:
     unit, units = cert.unit, cert.units
     rates = sorted(cert.hits, key=float, reverse=True)
-    hits = tuple((float(rate), cert.hits[rate], None) for rate in rates)
     large = percent_at_most(cert.moves[f"{LARGE_MOVE:g}"])
     return PageKind(
-        sample=f"{_coin_sample(cert)} came from the operating system's randomness.",
-        errors="the coins, clipping and the noise",
-        rest=f"some {units} were left out",
-        provenance=(
-            ("Noise", f"normal, in whole numbers, in {cert.noise.n_directions} directions"),
-        ),
-        draws=f"{cert.n_draws:,}" if cert.n_draws else "none needed",
-        figures=(("Advantage, on average", at_most(cert.advantage, decimals=4)), *_hits_rows(hits)),
-        glossary=(_coin_term(unit), _SUCCESS, _ADVANTAGE, _hits_term(units)),
+        hits=tuple((float(rate), cert.hits[rate], None) for rate in rates),
         line=_straight_line(cert),
-        hits=hits,
+        glossary=(_coin_term(unit),),
         side=f"The promise is an average over the coins of the other {units}. Whoever knows these "
         f"may guess better for some samples, and worse for others. One {unit} changes the release "
         f"by more than {LARGE_MOVE:g} standard deviations of the noise in at most {large} % of the "
@@ -256,72 +188,26 @@ def _of_average(cert: AverageCertificate) -> PageKind:
 
 @page_kind.register
 def _of_coins(cert: CoinCertificate) -> PageKind:
-    influence, unit, units = cert.dp_readings.gaussian_mu, cert.unit, cert.units
+    influence, units = cert.dp_readings.gaussian_mu, cert.units
     everybody = cert.sampling == "everybody"
     rates = np.concatenate([np.geomspace(1e-4, 0.01, 12), np.linspace(0.02, 1, 50)]).tolist()
-    hits = tuple((rate, influence_hits(influence, rate), None) for rate in RARE_ALARMS)
     groups = {size: influence_success(size * influence) for size in GROUP_SIZES}
     together = "taken together" if everybody else "whose coins agree"
+    grouped = (
+        (f"Success, {size} {units} {together}", f"{percent_at_most(most)} %")
+        for size, most in groups.items()
+    )
+    agree = ("Coins agree", "a group that is used as a whole or left out as a whole.")
+    pairs = "; ".join(f"{size}: {times_in_100(most)}" for size, most in groups.items())
     return PageKind(
-        sample=f"{_coin_sample(cert)} came from the operating system's randomness.",
-        against=f", even if they know all other {units} and which of them were used",
-        errors="clipping and the noise" if everybody else "the coins, clipping and the noise",
-        rest=f"outlying {units} were clipped"
-        if everybody
-        else f"some {units} were left out and outlying ones clipped",
-        provenance=(
-            (
-                "Noise",
-                f"normal, in whole numbers, in {cert.noise.n_directions} directions, shaped to "
-                f"what one {unit} can change",
-            ),
-        ),
-        figures=(
-            ("Advantage", at_most(cert.advantage, decimals=4)),
-            *_hits_rows(hits),
-            *(
-                (f"Success, {size} {units} {together}", f"{percent_at_most(most)} %")
-                for size, most in groups.items()
-            ),
-            *_odds_figures(cert),
-        ),
-        glossary=(
-            *(() if everybody else (_coin_term(unit),)),
-            _SUCCESS,
-            _ADVANTAGE,
-            _hits_term(units),
-            *(() if everybody else (_AGREE,)),
-        ),
+        hits=tuple((rate, influence_hits(influence, rate), None) for rate in RARE_ALARMS),
         line=((0.0, 0.0), *((rate, influence_hits(influence, rate)) for rate in rates)),
-        hits=hits,
+        figures=(*grouped, *_odds_figures(cert)),
+        glossary=() if everybody else (_coin_term(cert.unit), agree),
         side=f"Knowing other {units} does not help: the promise holds also against those who know "
         f"all of them and which were used. {units.capitalize()} {together} are protected as a "
-        f"group: success is at most {times_in_100(groups[2])} for two of them, "
-        f"{times_in_100(groups[5])} for five.",
+        f"group, with a larger success ({pairs}).",
     )
-
-
-def _coin_sample(cert: OddsCertificate) -> str:
-    number = "" if cert.n_units is None else f"{cert.n_units:,} "
-    if cert.keep == 1.0:
-        return f"All {number}{cert.units} were used; the noise"
-    each = f"Each of {number}{cert.units}" if number else f"Each {cert.unit}"
-    return (
-        f"{each} was used with probability {cert.keep:g}, by a secret coin of its own; coins and "
-        "noise"
-    )
-
-
-def _hits_rows(hits: Hits) -> Pairs:
-    return tuple(
-        (f"Hits at false alarms of {rate_text(rate)}", f"{percent_at_most(most)} %")
-        for rate, most, _ in hits
-    )
-
-
-def _hits_term(units: str) -> tuple[str, str]:
-    meaning = f"{units} flagged as used that were used, and that were left out."
-    return ("Hits, false alarms", meaning)
 
 
 def _coin_term(unit: str) -> tuple[str, str]:

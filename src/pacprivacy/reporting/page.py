@@ -1,4 +1,8 @@
-"""The report as one HTML file that needs nothing but itself."""
+"""Pages and figures for people: gathered from a release or a ledger, and written to a file.
+
+A page is one HTML file that needs nothing but itself. ``plot_*`` return a matplotlib figure, which
+a notebook shows, and write it to ``path`` (.png, .svg or .pdf) if one is named.
+"""
 
 from __future__ import annotations
 
@@ -6,9 +10,12 @@ import base64
 import hashlib
 import json
 import math
+import textwrap
 import time
 import warnings
+from collections import defaultdict
 from collections.abc import Callable, Sequence
+from dataclasses import dataclass
 from functools import cache
 from importlib import resources
 from pathlib import Path
@@ -16,7 +23,7 @@ from typing import Any, Final
 
 import msgspec
 
-from pacprivacy._rounding import at_most, failure_text, percent_at_most
+from pacprivacy._rounding import at_least, at_most, failure_text, percent_at_most
 from pacprivacy._system import read_regular, write_atomically
 from pacprivacy._values import (
     MAX_RELEASE_BYTES,
@@ -26,32 +33,11 @@ from pacprivacy._values import (
     row_texts,
 )
 from pacprivacy.audit import AuditResult
-from pacprivacy.errors import AuditError, DataError
+from pacprivacy.errors import AuditError, CertificateError, DataError
 from pacprivacy.mechanism import plain_value
-from pacprivacy.release import (
-    TOLD_OUT,
-    Certificate,
-    Release,
-)
+from pacprivacy.release import TOLD_OUT, Certificate, CoinCertificate, Release
 from pacprivacy.reporting import charts
-from pacprivacy.reporting.contents import (
-    About,
-    PageKind,
-    ReportData,
-    Row,
-    page_kind,
-    rate_text,
-)
-from pacprivacy.reporting.style import (
-    BESIDE_WIDTH,
-    PAGE_WIDTH,
-    can_draw,
-    style_number,
-    style_svg,
-    styled,
-    styled_figure,
-)
-from pacprivacy.reporting.value_charts import (
+from pacprivacy.reporting.charts import (
     Layout,
     NamedTable,
     draw_values,
@@ -59,11 +45,37 @@ from pacprivacy.reporting.value_charts import (
     value_chart_height,
     value_layout,
 )
+from pacprivacy.reporting.contents import (
+    About,
+    PageKind,
+    ReportData,
+    Row,
+    page_kind,
+    provenance_rows,
+    rate_text,
+    report_session_figures,
+)
+from pacprivacy.reporting.style import (
+    BESIDE_WIDTH,
+    INK,
+    ORANGE,
+    PAGE_WIDTH,
+    Axes,
+    Figure,
+    can_draw,
+    save_styled,
+    style_number,
+    style_svg,
+    styled,
+    styled_figure,
+)
 from pacprivacy.session import query_answer
 
 SHOWN_VALUES: Final = 10  # numbers before the rest is folded
 MOST_VALUES: Final = 400  # numbers on a page
+TITLE_CHARACTERS: Final = 44  # of a figure
 WHOLE: Final = 1e12  # noise below this is written without an exponent
+ABBREVIATIONS: Final = ("ols", "pca", "svm")
 KINDS: Final = {
     "exact": "proved",
     "confidence": "proved with stated confidence",
@@ -191,7 +203,9 @@ def render_page(data: ReportData, *, officer: bool = False) -> str:
         subject = subject.partition(" ".join(data.answer.query.split())[:60])[0].rstrip(" (")
         subject = subject or "A query"
     if " " in subject:  # not the name of a function
-        subject = subject[:1].upper() + subject[1:]
+        name, rest = subject.split(" ", 1)
+        name = name.upper() if name in ABBREVIATIONS else name[:1].upper() + name[1:]
+        subject = f"{name} {rest}"
     kind = page_kind(cert)
     frame = template_environment().get_template("officer.html" if officer else "report.html")
     page: str = frame.render(
@@ -211,9 +225,8 @@ def render_page(data: ReportData, *, officer: bool = False) -> str:
         promised=cert.promised_success,
         published=list(cert.published),
         told_out=TOLD_OUT,
-        readings=cert.dp_readings,
-        infinity=math.inf,
-        **({} if officer else _pictures(data, kind)),
+        proof_rows=provenance_rows(cert),
+        charts=defaultdict(str) if officer or not can_draw() else _draw_pictures(data, kind),
     )
     return page
 
@@ -271,37 +284,159 @@ def _values_picture(rows: Sequence[Row], layout: Layout) -> str:
 
 
 def _table_picture(table: NamedTable) -> tuple[str, str]:
-    """Return the name and the picture of a table; suppressed numbers are not drawn."""
     shown = [row for row in table.rows if not math.isnan(row.value)]
     layout = table.layout if len(shown) == len(table.rows) else None
     return table.name, _values_picture(shown, layout) if shown else ""
 
 
-def _pictures(data: ReportData, kind: PageKind) -> dict[str, Any]:
-    names = ("odds", "trade_off_chart", "session_chart")
-    blank: dict[str, Any] = dict.fromkeys((*names, "values_chart", "audit_chart"), "")
-    blank["table_charts"] = []
-    return blank | _draw_pictures(data, kind) if can_draw() else blank
-
-
 @styled
-def _draw_pictures(data: ReportData, kind: PageKind) -> dict[str, Any]:
+def _draw_pictures(data: ReportData, kind: PageKind) -> defaultdict[str, Any]:
+    """Return the pictures of a page by name, and an empty text for those that it does not have."""
     cert = data.certificate
-    pictures: dict[str, Any] = {}
+    pictures: defaultdict[str, Any] = defaultdict(str)
     room = "Room between a blind guess and the promise"
     pictures["odds"] = _picture(room, 0.95, charts.chart_odds, 0.5, cert.promised_success)
     if data.tables:
-        pictures["table_charts"] = [_table_picture(table) for table in data.tables]
+        pictures["tables"] = [_table_picture(table) for table in data.tables]
     elif data.values:
-        pictures["values_chart"] = _values_picture(data.values, data.layout)
+        pictures["values"] = _values_picture(data.values, data.layout)
     if cert.advantage < 1:
-        pictures["trade_off_chart"] = _picture(
+        pictures["trade_off"] = _picture(
             "Hits and false alarms", 3.0, charts.chart_trade_off, kind.line, kind.marks, width=4.6
         )
     if (session := data.session_figures) is not None:
         title = "What the session has spent"
-        pictures["session_chart"] = _picture(title, 3.2, charts.chart_session, session)
+        pictures["session"] = _picture(title, 3.2, charts.chart_session, session)
     if data.audit:
         title, height = "Attacks against the promise", 0.8 + 0.7 * len(data.audit)
-        pictures["audit_chart"] = _picture(title, height, charts.chart_audit, data.audit)
+        pictures["audit"] = _picture(title, height, charts.chart_audit, data.audit)
     return pictures
+
+
+# --- figures of their own ------------------------------------------------------------------------
+
+
+@styled
+def plot_release(release: Release, path: str | Path | None = None) -> Figure:
+    """Draw the released values with their intervals, and the promise below.
+
+    Of a value without named numbers the promise alone.
+    """
+    cert, rows = release.certificate, release.rows()
+    layout = value_layout(release.value, len(rows))
+    height = value_chart_height(rows, layout) if rows else 0.0
+    figure = styled_figure(2.0 + height)
+    if rows:
+        above, below = figure.subfigures(2, 1, height_ratios=(height, 2.0))
+        draw_values(above, rows, layout)
+        title = textwrap.shorten(cert.mechanism, TITLE_CHARACTERS, placeholder=" ...")
+        measured = any(not math.isnan(row.lower) for row in rows)
+        bars = f": estimates for all {cert.units}, 95 % intervals" if measured else ""
+        above.suptitle(f"{title}{bars}", x=0.012, ha="left", fontsize=13, fontweight="bold")
+    else:
+        below = figure
+    axes = below.subplots()
+    charts.chart_odds(axes, 0.5, cert.promised_success)
+    whom = ", whoever knows all others" if isinstance(cert, CoinCertificate) else ""
+    span = ", over the whole session" if cert.is_in_session else ""
+    axes.set_title(f"membership success, one {cert.unit}{whom}{span}")
+    return save_styled(figure, path)
+
+
+@styled
+def plot_session(releases: Sequence[Release], path: str | Path | None = None) -> Figure:
+    """Draw the spent amounts after each release of a session, and its limit."""
+    figures = report_session_figures([release.certificate for release in releases])
+    if figures is None or len(figures.steps) != len(releases):
+        raise CertificateError(
+            "releases must be those of a session; got none, or others. Release something first."
+        )
+    figure = styled_figure(3.9)
+    charts.chart_session(figure.subplots(), figures)
+    return save_styled(figure, path)
+
+
+@styled
+def plot_audit(results: Sequence[AuditResult], path: str | Path | None = None) -> Figure:
+    """Draw the success of every attack with its interval, beside blind success and the promise."""
+    if not results:
+        raise DataError("results must not be empty; got none. Run at least one attack.")
+    figure = styled_figure(1.7 + 0.6 * len(results))
+    charts.chart_audit(figure.subplots(), results, verdicts=True)
+    figure.legend(loc="outside lower center", ncols=3)
+    return save_styled(figure, path)
+
+
+# --- the accounts of a ledger --------------------------------------------------------------------
+
+
+FEWEST_MONTHS, MOST_MONTHS = 6, 24  # of a picture
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class LedgerAccount:
+    """One kind of budget of a table and a principal, as shares of its limit; public."""
+
+    dataset: str
+    principal: str
+    kind: str
+    limit: float
+    spent: float
+    months: tuple[tuple[str, float], ...]
+
+    @property
+    def spent_text(self) -> str:
+        """The share that is spent, rounded up."""
+        return f"{percent_at_most(self.spent)} %"
+
+    @property
+    def left_text(self) -> str:
+        """The share that remains, rounded down."""
+        return f"{at_least(max(0.0, 1.0 - self.spent), significant=3, percent=True)} %"
+
+
+def render_ledger_page(label: str, head: str, accounts: Sequence[LedgerAccount]) -> str:
+    """Return all accounts of a ledger as HTML that loads nothing."""
+    from markupsafe import Markup  # slow to import, not always needed
+
+    css = read_page_template("report.css")
+    page: str = (
+        template_environment()
+        .get_template("ledger.html")
+        .render(
+            css=Markup(css),
+            policy=f"default-src 'none'; style-src '{page_content_source(css)}'",
+            label=label,
+            head=head,
+            accounts=accounts,
+            pictures={each: _account_picture(each) for each in accounts if can_draw()},
+        )
+    )
+    return page
+
+
+@styled
+def _account_picture(account: LedgerAccount) -> str:
+    if not account.months:
+        return ""
+    figure = styled_figure(2.3, PAGE_WIDTH)
+    _draw_months(figure.subplots(), account)
+    return style_svg(figure, f"Spent of {account.dataset} by {account.principal}, by month")
+
+
+def _draw_months(axes: Axes, account: LedgerAccount) -> None:
+    months = account.months[-MOST_MONTHS:]
+    spent = [100 * share for _, share in months]
+    before = 100 * sum(share for _, share in account.months[:-MOST_MONTHS])
+    total = [before + math.fsum(spent[: place + 1]) for place in range(len(spent))]
+    places = range(len(months))
+    axes.bar(places, spent, width=0.6, label="in the month")
+    axes.plot(places, total, marker="o", color=ORANGE, label="in all")
+    axes.axhline(100, color=INK, marker="", lw=1.2)
+    axes.set_xlim(-0.6, max(FEWEST_MONTHS, len(months)) - 0.4)
+    axes.set_xticks(
+        places[:: 1 + len(months) // 8], [m for m, _ in months][:: 1 + len(months) // 8]
+    )
+    axes.set_ylim(0, max(105.0, 1.05 * total[-1]))
+    axes.set_ylabel("% of the limit")
+    axes.legend(loc="lower right", ncols=2, bbox_to_anchor=(1, 1), borderaxespad=0)

@@ -518,7 +518,7 @@ class Statistic(Mechanism):
 
 
 _GAPS: Final = {
-    "drop": "rows with one in a column in use are left out of it",
+    "drop": "rows with a gap in a column in use are left out",
     "mean": "filled by the mean of the rows that are used",
     "category": "a level of their own in categories, left out of numbers",
 }

@@ -95,7 +95,8 @@ class StudyFile:
         try:
             content = tomllib.loads(path.read_text(encoding="utf-8"))
         except (OSError, UnicodeDecodeError, tomllib.TOMLDecodeError) as error:
-            raise DataError(f"--study must be a file in TOML; got {path}: {error}.") from None
+            reason = getattr(error, "strerror", None) or error
+            raise DataError(f"--study must be a file in TOML; got {path}: {reason}.") from None
         if schema is None and isinstance(content.get("schema"), str):
             schema = path.parent / content["schema"]
         study = cls.of(content)

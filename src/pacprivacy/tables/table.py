@@ -108,10 +108,12 @@ def read_table(path: Path, reading: Reading | None = None) -> Table:
         columns = {name: _by_entry(column) for name, column in columns.items()}
     for name, date_format in reading.date_formats.items():
         if name not in columns or not columns[name].is_date:
-            got = "other columns" if name not in columns else "one without dates, or with others"
+            got = "which has no dates like that" if name in columns else "which is not there"
+            otherwise = "Correct it, or leave it out."
+            others = [] if name in columns else names
             raise DataError(
                 f"--date-format must be that of a column in the file; got {date_format!r} for "
-                f"{name!r}, and {got}. Correct it, or leave it out."
+                f"{name!r}, {got}. {suggestion(name, others, otherwise=otherwise)}"
             )
     plain = [column.numbers for column in columns.values() if column.numbers is not None]
     n_rows = len(plain[0] if plain else next(iter(columns.values())).gaps)

@@ -263,7 +263,7 @@ BAD_OPTIONS = {
         "bins must be at least 1",
     ),
     "bins from nowhere": (["--model", "histogram"], "--ranges must be given"),
-    "not a number": (["--subsets", "many"], "'--subsets'"),
+    "not a number": (["--subsets", "many"], "--subsets must be a valid integer"),
 }
 
 
@@ -479,8 +479,8 @@ def test_convert_knows_when_epsilon_says_nothing() -> None:
 @pytest.mark.parametrize(
     ("args", "complaint"),
     [
-        ([], "one of --mi, --success, --epsilon and --mu must be given; got 0"),
-        (["--mi", "1", "--epsilon", "1"], "got 2 of them"),
+        ([], "one of --mi, --success, --epsilon and --mu must be given; got none"),
+        (["--mi", "1", "--epsilon", "1"], "got 2"),
         (["--mi", "a lot"], "--mi must be a number"),
         (["--mi", "1/0"], "--mi must be a number"),
         (["--mi", "nan"], "--mi must be a number"),

@@ -72,7 +72,7 @@ def test_a_broken_promise_ends_with_4(folder: Path, tmp_path: Path) -> None:
         (["--trials", 10], "n_trials must be at least 100; got 10"),
         (["--attack", "magic"], "attack must be one of bayes"),
         (["--attack", "precision"], "precision must attack a procedure"),
-        (["--seed", -1], "Invalid value for '--seed'"),
+        (["--seed", -1], "--seed must be greater than or equal to 0"),
         (["--bundle", "nowhere.npz"], "bundle must be a file"),
     ],
 )

@@ -82,7 +82,7 @@ def test_show(study: Path) -> None:
     text = pac("show", study).stdout
     rows = [line.split() for line in text.splitlines()]
     assert ["people", "*", "information", "(nats)", "1", "0.25", "0.75"] in rows
-    assert ["people", "*", "membership", "increment", "0.1", "0.05", "0.05"] in rows
+    assert ["people", "*", "membership,", "pools", "0.1", "0.05", "0.05"] in rows
     assert ["people", "ann", "information", "(nats)", "0.5", "0.25", "0.25"] in rows
     assert max(len(line) for line in text.splitlines()) <= 90  # the hash is long
     plain = json.loads(pac("show", study, "--json").stdout)

@@ -95,7 +95,7 @@ def test_a_value_of_the_size_of_the_subset_has_no_interval():
 
 @pytest.mark.claim("R-11")
 def test_one_line_of_a_description_is_a_total():
-    with pytest.warns(NoisyWarning, match=re.escape("age[count], pay[count]")):
+    with pytest.warns(NoisyWarning, match=re.escape("age[count]; pay[count]")):
         plain = _release(lambda d: d.describe(), FRAME)
     lower, _ = plain.interval(0.95)
     assert lower.loc["count"].isna().all()

@@ -17,7 +17,7 @@ from pacprivacy.design import Descent, descend
 from pacprivacy.errors import CertificateError
 from pacprivacy.noise import calibrate
 from pacprivacy.release import Certificate, PoolCertificate, Release, verify
-from pacprivacy.release.certificate import LOOPHOLE, NOISE_LEVEL, SCOPE
+from pacprivacy.release.certificate_text import LOOPHOLE, NOISE_LEVEL, SCOPE
 from pacprivacy.theory import epsilon_equivalent, mi_for_membership, posterior_success
 
 ASSESS = importlib.import_module("pacprivacy.release.pool_certificate")
@@ -300,8 +300,7 @@ def test_a_certificate_of_folds_speaks_of_even_odds(of_folds: Release) -> None:
     text = " ".join(str(cert).split())
     for said in (
         "equally likely to have been used or left out",
-        "that was used or not with equal odds",
-        "The pool's own prior is 90 %",
+        "at the pool's own prior of 90 % success is at most",
         "for the unit placed worst",
         "told 1 out:",
         "told 1 in:",

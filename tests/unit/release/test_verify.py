@@ -29,8 +29,8 @@ from pacprivacy.release import (
     write_certificate,
 )
 from pacprivacy.release.bundle import BundleSession
+from pacprivacy.release.certificate import compare_verified
 from pacprivacy.release.pool_proof import _check_points, rebuild_verified
-from pacprivacy.release.verification import compare_verified
 from pacprivacy.sample import Half, Pool
 from pacprivacy.session import ReleaseSecret
 from pacprivacy.simulation import Outputs

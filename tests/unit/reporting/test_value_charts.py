@@ -15,7 +15,7 @@ import pytest
 import pacprivacy as pac
 from pacprivacy._values import read_bin, row_interval
 from pacprivacy.reporting import plot_release
-from pacprivacy.reporting.value_charts import HistogramLayout, TwoWayLayout, value_layout
+from pacprivacy.reporting.charts import HistogramLayout, TwoWayLayout, value_layout
 from pacprivacy.statistics import Histogram
 
 BUDGET = "membership<=0.75"
