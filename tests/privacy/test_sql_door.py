@@ -130,8 +130,8 @@ def test_a_door_that_is_left_open_is_caught(
         text = "SELECT max(salary) AS m FROM pac_whole.people"
         real = names._Resolver._table
 
-        def open_table(self: Any, node: Any, *rest: Any) -> Any:
-            return real(self, names.replace(node, path=node.path[-1:]), *rest)
+        def open_table(self: Any, node: Any, *rest: Any, **options: Any) -> Any:
+            return real(self, names.replace(node, path=node.path[-1:]), *rest, **options)
 
         monkeypatch.setattr(names._Resolver, "_table", open_table)
         assert try_query(text, both).kind != "refused"

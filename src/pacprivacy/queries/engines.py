@@ -15,13 +15,13 @@ from contextlib import contextmanager
 from dataclasses import dataclass, field
 from importlib.util import find_spec
 from pathlib import Path
-from typing import Any, Final, Literal, TypeAlias
+from typing import Any, Final, TypeAlias
 
 import numpy as np
 
 from pacprivacy.errors import DataError, QueryError
 from pacprivacy.queries.grammar import checked_sql, close_engine, open_engine
-from pacprivacy.queries.tree import Column, Select, Table, folded, quote, quote_text, walk
+from pacprivacy.queries.tree import Select, columns_read, folded, quote, quote_text
 
 UNIT: Final = "pac_unit"  # the column that private tables carry besides their own
 CANDIDATE: Final = "pac_candidate"  # the units of the candidate that is asked
@@ -37,7 +37,6 @@ INTEGERS: Final = frozenset(
 UNITS: Final = "pac_units"  # the key of every unit, and its number
 KEPT: Final = "pac_kept"  # the answer to the query that was run last
 RESERVED: Final = "pac_"
-Fetch = Literal["fetchall", "fetchnumpy", "to_arrow_table"]
 Path_: TypeAlias = tuple[str, tuple[str, str] | None]  # own column; that of another private table
 Row: TypeAlias = tuple[Any, ...]  # of a table, or the keys of a cell
 Columns: TypeAlias = Mapping[str, Any]  # arrays by name
@@ -46,13 +45,11 @@ Types: TypeAlias = Mapping[str, Mapping[str, str]]  # of the columns of every ta
 _BROKEN: weakref.WeakSet[Any] = weakref.WeakSet()  # connections whose engine has stopped
 
 
-def run_quietly(connection: Any, query: str, *, fetch: Fetch = "fetchall") -> Any:
+def run_quietly(connection: Any, query: str, *, arrays: bool = False) -> Any:
     """Run a query over private rows; its errors name the problem, and show no value."""
     with engine_unquoted(connection):
-        if fetch == "to_arrow_table":
-            return connection.sql(query).to_arrow_table()
         result = connection.execute(query)
-        return result.fetchnumpy() if fetch == "fetchnumpy" else result.fetchall()
+        return result.fetchnumpy() if arrays else result.fetchall()
 
 
 @contextmanager
@@ -372,9 +369,9 @@ class Engines:
             f"FROM {self.relation(name)} t"
         )
 
-    def ask(self, connection: Any, query: Select, fetch: Fetch) -> Any:
+    def ask(self, connection: Any, query: Select) -> list[Row]:
         """Return the answer to a query of a person over all units."""
-        return run_quietly(connection, checked_sql(query), fetch=fetch)
+        return list(run_quietly(connection, checked_sql(query)))
 
     def keep(self, connection: Any, query: Select) -> None:
         """Run sums per unit, and keep the answer as a table of the connection."""
@@ -391,19 +388,14 @@ class Engines:
 
     def load(self, query: Select) -> None:
         """Bring the columns that a query reads into the engine that is asked."""
-        paths = {
-            part.alias: part.path
-            for part in walk(query)
-            if isinstance(part, Table) and (len(part.path) == 2 or part.path[0] in self._types)
-        }
-        needed: dict[tuple[str, ...], set[str]] = {path: set() for path in paths.values()}
-        for part in walk(query):
-            if isinstance(part, Column) and part.source in paths:
-                needed[paths[part.source]].add(part.name)
-        for path, columns in needed.items():
+        needed: dict[tuple[str, ...], set[str]] = {}
+        for table, columns in columns_read(query).items():
+            if len(table.path) == 2 or table.path[0] in self._types:
+                needed.setdefault(table.path, set()).update(columns)
+        for path, names in needed.items():
             held = self._loaded.get(path)
-            if held is None or not columns <= held:
-                self._load(path, columns | (held or set()))
+            if held is None or not names <= held:
+                self._load(path, names | (held or set()))
 
     def _load(self, path: tuple[str, ...], columns: set[str]) -> None:
         name, private = path[-1], len(path) == 2

@@ -20,6 +20,7 @@ from pacprivacy.queries.tree import children, folded, number, operation, walk
 
 MAX_SOURCES: Final = 500  # of a query, after all names are written out
 MAX_NODES: Final = 50_000  # parts of its expressions, after all aliases are written out
+MAX_PICKED: Final = 500  # parts of a subquery's column that is written into the query around it
 SHOWN_NAMES: Final = 12
 _Outputs = tuple[str, ...]  # what the outputs of a query are called
 
@@ -40,15 +41,7 @@ class _Cte:
     ctes: Mapping[str, _Cte]
 
 
-@dataclass(frozen=True, slots=True)
-class _Alias:
-    """Meaning of the name of an output, and how many parts that has."""
-
-    value: sql.Node
-    n_nodes: int
-
-
-_Aliases = Mapping[str, _Alias]
+_Aliases = Mapping[str, sql.Node]  # what the names of outputs stand for
 
 
 @dataclass(slots=True)
@@ -58,6 +51,7 @@ class _Scope:
     parent: _Scope | None
     ctes: Mapping[str, _Cte]
     sources: list[_Visible] = field(default_factory=list)
+    wheres: list[sql.Node] = field(default_factory=list)  # of subqueries that are written in
     # what USING made of columns, and their second copies
     merged: dict[tuple[str, str], sql.Node] = field(default_factory=dict)
     hidden: set[tuple[str, str]] = field(default_factory=set)
@@ -150,17 +144,16 @@ class _Resolver:
     ) -> tuple[sql.Select, _Outputs]:
         scope = _Scope(parent, self._with_ctes(node, ctes))
         source = None if node.source is None else self._source(node.source, scope)
-        aliases: dict[str, _Alias] = {}
+        aliases: dict[str, sql.Node] = {}
         items: list[sql.Item] = []
         labels: list[str] = []
         for item in node.items:
-            before = self.n_nodes
             for value, label in self._outputs(item, scope, aliases, outer=outer):
                 value = _no_position(value)
                 items.append(sql.Item(value=value, name=f"c{len(items)}", at=item.at))
                 labels.append(label)
                 if item.name:  # the last of a name
-                    aliases[folded(item.name)] = _Alias(value, self.n_nodes - before)
+                    aliases[folded(item.name)] = value
 
         def resolved(part: sql.Node | None) -> sql.Node | None:
             return None if part is None else self._value(part, scope, aliases)
@@ -181,7 +174,7 @@ class _Resolver:
         query = sql.Select(
             items=tuple(items),
             source=source,
-            where=resolved(node.where),
+            where=sql.both(*scope.wheres, resolved(node.where)),
             groups=groups,
             sets=node.sets,
             having=resolved(node.having),
@@ -268,8 +261,8 @@ class _Resolver:
         for source in chosen:
             for name, column in source.columns.items():
                 if node.source or (source.name, name) not in scope.hidden:
-                    column = replace(merged.get((source.name, name), column), at=node.at)
-                    columns.append((column, source.labels[name]))
+                    value = merged.get((source.name, name), column)
+                    columns.append((self._written(value, node), source.labels[name]))
         return columns
 
     def _value(
@@ -298,19 +291,18 @@ class _Resolver:
         if node.source:
             source = scope.find_source(folded(node.source))
             if source is not None and name in source.columns:
-                return replace(source.columns[name], at=node.at)
+                return self._written(source.columns[name], node)
             kind = source.refused.get(name) if source is not None else None
             labels = list(source.labels.values()) if source is not None else scope.labels()
         else:
             if name in aliases and (first or not scope.find_here(name)):
-                self._count_nodes(aliases[name].n_nodes)
-                return replace(aliases[name].value, at=node.at)
+                return self._written(aliases[name], node)
             columns = scope.find(name)
             if len(columns) > 1:
                 reason = "a column must belong to one table"
                 raise self._refuse(node, reason, "Write it as table.column.")
             if columns:
-                return replace(columns[0], at=node.at)
+                return self._written(columns[0], node)
             kind, labels = scope.kind_of(name), scope.labels()
         if kind is not None:
             reason = f"columns must be numbers, texts, days or times, not {kind}"
@@ -321,8 +313,12 @@ class _Resolver:
         shown = ", ".join(labels[:SHOWN_NAMES]) or "none"
         raise self._refuse(node, "columns must be those of the tables", f"There are {shown}.")
 
+    def _written(self, value: sql.Node, at: sql.Node) -> sql.Node:
+        """Return what a name stands for; aliases of aliases would double with every word."""
+        self._count_nodes(sum(1 for _ in walk(value)))
+        return replace(value, at=at.at)
+
     def _count_nodes(self, n_nodes: int) -> None:
-        """Count what is written out: aliases of aliases would double with every word."""
         self.n_nodes += n_nodes
         if self.n_nodes > MAX_NODES:
             raise QueryError(
@@ -332,32 +328,33 @@ class _Resolver:
 
     # sources
 
-    def _source(self, node: sql.Source, scope: _Scope) -> sql.Source:
+    def _source(self, node: sql.Source, scope: _Scope, *, certain: bool = True) -> sql.Source:
+        """Return a source of rows; one is ``certain`` if all rows that are kept have one of it."""
         if isinstance(node, sql.Join):
-            return self._join(node, scope)
+            return self._join(node, scope, certain=certain)
         alias = self._alias()
         if isinstance(node, sql.Table):
-            return self._table(node, scope, alias)
+            return self._table(node, scope, alias, certain=certain)
         around = scope if scope.sources else scope.parent
-        query, labels = self.query(node.query, scope.ctes, around)
-        return self._add_query(node, node.alias or alias, query, labels, scope, alias)
+        made = self.query(node.query, scope.ctes, around)
+        return self._add_query(node, node.alias or alias, *made, scope, alias, certain=certain)
 
-    def _table(self, node: sql.Table, scope: _Scope, alias: str) -> sql.Source:
+    def _table(self, node: sql.Table, scope: _Scope, alias: str, *, certain: bool) -> sql.Source:
         name, shown = folded(node.path[-1]), node.alias or node.path[-1]
         if len(node.path) == 1 and name in scope.ctes:
             cte = scope.ctes[name]
-            return self._add_query(
-                node, shown, *self.query(cte.query, cte.ctes, None), scope, alias
-            )
+            made = self.query(cte.query, cte.ctes, None)
+            return self._add_query(node, shown, *made, scope, alias, certain=certain)
         declared = self.schema.find_table(name) if len(node.path) == 1 else None
         if declared is None:
             known = ", ".join(self.schema.names)
             reason = "tables must be those that were declared"
             raise self._refuse(node, reason, f"There are {known}.")
         types = self.schema.table_columns(declared)
-        plain = {c: c for c, kind in types.items() if re.sub(r"\(.*\)", "", kind) in TYPES}
+        plain = [c for c, kind in types.items() if re.sub(r"\(.*\)", "", kind) in TYPES]
         other = {folded(c): kind for c, kind in types.items() if c not in plain}
-        self._add_columns(node, shown, alias, plain, scope, other)
+        columns = [(c, sql.Column(name=c, source=alias)) for c in plain]
+        self._add_columns(node, shown, columns, scope, other)
         return sql.Table(path=(declared,), alias=alias, at=node.at)
 
     def _add_query(
@@ -368,17 +365,28 @@ class _Resolver:
         labels: _Outputs,
         scope: _Scope,
         alias: str,
-    ) -> sql.Derived:
-        columns = {f"c{i}": label for i, label in enumerate(labels)}
-        self._add_columns(node, name, alias, columns, scope, {})
-        return sql.Derived(query=query, alias=alias, at=node.at)
+        *,
+        certain: bool,
+    ) -> sql.Source:
+        """Return a subquery as a source; one that only picks rows and columns is written in."""
+        source = _picked_from(query) if certain else None
+        if source is None:
+            source = sql.Derived(query=query, alias=alias, at=node.at)
+            values: list[sql.Node] = [
+                sql.Column(name=f"c{i}", source=alias) for i in range(len(labels))
+            ]
+        else:
+            assert isinstance(query, sql.Select)
+            values = [item.value for item in query.items]
+            scope.wheres += [] if query.where is None else [query.where]
+        self._add_columns(node, name, list(zip(labels, values, strict=True)), scope, {})
+        return source
 
     def _add_columns(
         self,
         node: sql.Node,
         name: str,
-        alias: str,
-        labels: Mapping[str, str],
+        labelled: Sequence[tuple[str, sql.Node]],
         scope: _Scope,
         refused: Mapping[str, str],
     ) -> None:
@@ -386,18 +394,16 @@ class _Resolver:
             raise self._refuse(node, "sources must have different names", "Give one an alias.")
         columns: dict[str, sql.Node] = {}
         shown: dict[str, str] = {}
-        for column, label in labels.items():
-            lowered = folded(label)
-            if lowered not in columns:  # a second output of that name cannot be read
-                columns[lowered] = sql.Column(name=column, source=alias)
-                shown[lowered] = label
+        for label, value in labelled:  # a second output of that name cannot be read
+            columns.setdefault(folded(label), value)
+            shown.setdefault(folded(label), label)
         scope.sources.append(_Visible(folded(name), columns, shown, refused))
 
-    def _join(self, node: sql.Join, scope: _Scope) -> sql.Join:
-        start = len(scope.sources)
-        left = self._source(node.left, scope)
+    def _join(self, node: sql.Join, scope: _Scope, *, certain: bool) -> sql.Join:
+        inner, start = node.kind in ("INNER", "CROSS"), len(scope.sources)
+        left = self._source(node.left, scope, certain=certain and (inner or node.kind == "LEFT"))
         before = len(scope.sources)
-        right = self._source(node.right, scope)
+        right = self._source(node.right, scope, certain=certain and inner)
         sides = scope.sources[start:before], scope.sources[before:]
         kind, condition = node.kind, None
         if node.using:
@@ -436,6 +442,22 @@ class _Resolver:
 
 def _is_whole(node: sql.Node) -> TypeGuard[sql.Constant]:
     return isinstance(node, sql.Constant) and node.kind == "INTEGER"
+
+
+def _picked_from(query: sql.Query) -> sql.Source | None:
+    """Return the source of a query that only picks rows and computes columns of them."""
+    if not isinstance(query, sql.Select):
+        return None
+    parts = (query.groups, query.sets, query.distinct, query.order, query.having, query.limit)
+    if any(parts) or query.offset is not None:
+        return None
+    for value in (item.value for item in query.items):
+        nodes = list(walk(value))
+        if len(nodes) > MAX_PICKED or any(isinstance(part, sql.Window) for part in nodes):
+            return None
+        if has_aggregate(value):
+            return None
+    return query.source
 
 
 def _no_position(value: sql.Node) -> sql.Node:

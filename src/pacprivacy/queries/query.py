@@ -7,13 +7,17 @@ after the noise, on what was released.
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+import warnings
+from collections.abc import Callable, Sequence
 from dataclasses import dataclass, replace
-from typing import Any, Final
+from typing import Any, Final, TypeVar
+
+import numpy as np
 
 from pacprivacy.errors import QueryError
 from pacprivacy.queries import tree as sql
-from pacprivacy.queries.grammar import fragment, refuse
+from pacprivacy.queries.engines import Columns, Row, arrow_of_tables, frame_of_tables
+from pacprivacy.queries.grammar import checked_sql, empty_engine, fragment, refuse
 from pacprivacy.queries.names import (
     column_origin,
     has_aggregate,
@@ -27,6 +31,9 @@ from pacprivacy.queries.tables import Tables
 from pacprivacy.queries.tree import children, number, operation, walk
 
 CELLS: Final = "pac_cells"
+BESIDE: Final = ("noise", "low", "high")
+PLACE: Final = "pac_place"
+_Read = TypeVar("_Read")
 MAX_SETS: Final = 2**10  # grouping sets of a query
 COUNTS: Final = frozenset({"count", "count_star", "count_if"})
 TOTALS: Final = COUNTS | {"sum", "sumkahan", "kahan_sum", "fsum"}
@@ -89,27 +96,141 @@ class CellQuery:
             items=self._cells(number(1.0)), source=self.select.source, where=sql.FALSE
         )
 
-    def arranged(self, items: Sequence[sql.Item], *, plain: bool = False) -> sql.Select:
-        """Return the query of released cells; with ``plain`` all of them, as they are."""
-        source = sql.Table(path=(CELLS,))
-        if plain:
-            return sql.Select(items=tuple(items), source=source)
-        select = self.select
-        return sql.Select(
-            items=tuple(items),
-            source=source,
-            where=self.having,
-            order=self.order,
-            limit=select.limit,
-            offset=select.offset,
-        )
-
     def _cells(self, share: sql.Node) -> tuple[sql.Item, ...]:
         values = (with_share(column.value, share) for column in self.columns)
         return tuple(sql.Item(value=value, name=f"c{i}") for i, value in enumerate(values))
 
-    def is_subtotal(self, cell: Sequence[Any], key: int) -> bool:
+    def is_subtotal(self, cell: Row, key: int) -> bool:
         return bool(self.sets) and bool(cell[-1] >> (len(self.keys) - 1 - key) & 1)
+
+    # names of columns and cells
+
+    @property
+    def column_names(self) -> list[str]:
+        """Names of the columns; those that two share are numbered."""
+        names: list[str] = []
+        for column in self.columns:
+            n = 2
+            name = column.name
+            while name in names:
+                name, n = f"{column.name} ({n})", n + 1
+            names.append(name)
+        return names
+
+    def cell_names(self, cells: Sequence[Row]) -> list[str]:
+        """Write the keys of cells for people; a key that a subtotal is over is ``all``."""
+
+        def name(cell: Row) -> str:
+            words = []
+            for i, key in enumerate(cell[: len(self.keys)]):
+                missing = "all" if self.is_subtotal(cell, i) else "NULL"
+                words.append(missing if key is None else str(key))
+            return ", ".join(words)
+
+        names = [name(cell) for cell in cells]
+        return names if len(set(names)) == len(names) else [repr(cell) for cell in cells]
+
+    # after the noise
+
+    def frame(self, cells: Sequence[Row], columns: Columns) -> Any:
+        """Return released cells, ``c0``, ``c0_noise`` and so on, as the query arranges them."""
+        items = []
+        for value, name in self.shown:
+            items.append(sql.Item(value=value, name=name))
+            cell = cell_column(value)
+            items += [
+                sql.Item(value=sql.Column(name=f"{cell}_{beside}"), name=f"{name} {beside}")
+                for beside in BESIDE
+                if f"{cell}_{beside}" in columns
+            ]
+        return self._over_released(cells, columns, items, frame_of_tables)
+
+    def rows(self, cells: Sequence[Row], columns: Columns) -> list[list[Any]]:
+        """Return the place among the cells of every row, and its outputs that are no column."""
+        keys = [value for value, _ in self.shown if cell_column(value) not in columns]
+        texts = [sql.Cast(operand=key, type="VARCHAR") for key in keys]
+        items = [sql.Item(value=text, name=f"x{i}") for i, text in enumerate(texts)]
+        place = sql.Item(value=sql.Column(name=PLACE), name=PLACE)
+
+        def text(place: int, key: sql.Node, shown: str | None) -> str:
+            if shown is not None:
+                return shown
+            over = [f"k{i}" for i in range(len(self.keys)) if self.is_subtotal(cells[place], i)]
+            return "all" if cell_column(key) in over else "NULL"
+
+        rows = self._over_released(cells, columns, [place, *items], lambda made: made.fetchall())
+        return [
+            [at, *(text(at, *each) for each in zip(keys, row, strict=True))] for at, *row in rows
+        ]
+
+    def check_arranged(self, cells: Sequence[Row]) -> None:
+        """Arrange made-up numbers: what fails must fail before anything is spent."""
+        import duckdb
+
+        columns = {f"c{i}": np.ones(len(cells)) for i in range(len(self.columns))}
+        items = [sql.Item(value=value, name=f"x{i}") for i, (value, _) in enumerate(self.shown)]
+        try:
+            self._over_cells(cells, columns, items).fetchall()
+        except duckdb.Error as error:
+            kind = type(error).__name__.removesuffix("Exception")
+            raise QueryError(
+                "HAVING, ORDER BY and expressions of keys must fit released cells; they do not "
+                f"({kind} error). Mend them."
+            ) from None
+        except OverflowError:
+            raise QueryError(
+                "keys must be numbers below 2^63; got one that is too large."
+            ) from None
+
+    def _over_released(
+        self,
+        cells: Sequence[Row],
+        columns: Columns,
+        items: Sequence[sql.Item],
+        read: Callable[[Any], _Read],
+    ) -> _Read:
+        """Read released cells as they are arranged; all as they are where numbers forbid it."""
+        import duckdb
+
+        try:
+            return read(self._over_cells(cells, columns, items))
+        except duckdb.Error:  # a cast or a root, say: what is spent must be shown
+            warnings.warn(
+                "HAVING, ORDER BY and LIMIT cannot be taken of these released numbers (a cast out "
+                "of range, say): all cells are shown, in the order of the keys.",
+                stacklevel=2,
+            )
+            return read(self._over_cells(cells, columns, items, plain=True))
+
+    def _over_cells(
+        self,
+        cells: Sequence[Row],
+        columns: Columns,
+        items: Sequence[sql.Item],
+        *,
+        plain: bool = False,
+    ) -> Any:
+        """Run a query of released cells, in an engine that has nothing else."""
+        import duckdb
+
+        table: dict[str, Any] = {f"k{i}": [cell[i] for cell in cells] for i in range(self.n_keys)}
+        table |= {**columns, PLACE: np.arange(len(cells))}
+        query = sql.Select(items=tuple(items), source=sql.Table(path=(CELLS,)))
+        if not plain:
+            limit, offset = self.select.limit, self.select.offset
+            query = replace(query, where=self.having, order=self.order, limit=limit, offset=offset)
+        text, engine = checked_sql(query), empty_engine()
+        try:
+            engine.register(CELLS, arrow_of_tables(table))
+            return engine.sql(text)
+        except duckdb.Error:
+            empty_engine(anew=True)
+            raise
+
+
+def cell_column(value: sql.Node) -> str:
+    """Return the column of cells that an output is; empty for expressions of them."""
+    return value.name if isinstance(value, sql.Column) else ""
 
 
 def key_items(keys: Sequence[sql.Node], *, sets: Sequence[Any]) -> tuple[sql.Item, ...]:
@@ -195,7 +316,7 @@ class _Cells:
     def output(self, item: sql.Item, label: str) -> sql.Node:
         value = item.value
         nested = any(isinstance(part, sql.Nested) for part in walk(value))
-        if not (has_aggregate(value) or nested):
+        if value in self.keys or not (has_aggregate(value) or nested):
             return self.over_cells(value)
         for part in walk(value, into_queries=False):
             if isinstance(part, sql.Window):

@@ -8,8 +8,7 @@ from __future__ import annotations
 
 import itertools
 import re
-import warnings
-from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
+from collections.abc import Iterable, Iterator, Mapping, Sequence
 from contextlib import contextmanager
 from dataclasses import dataclass, field, replace
 from typing import Any, ClassVar, Final, Literal, Self
@@ -21,13 +20,10 @@ from pacprivacy.errors import QueryError
 from pacprivacy.mechanism import Data, Mechanism, Parts, Value, fixed_mechanism
 from pacprivacy.queries import tree as sql
 from pacprivacy.queries.engines import (
-    Columns,
     Row,
-    arrow_of_tables,
-    frame_of_tables,
 )
-from pacprivacy.queries.grammar import checked_sql, empty_engine, refuse
-from pacprivacy.queries.query import CELLS, CellQuery, parse_query
+from pacprivacy.queries.grammar import empty_engine, refuse
+from pacprivacy.queries.query import CellQuery, parse_query
 from pacprivacy.queries.sums_plan import Edges, SumsPlan, sums_plan, units_behind
 from pacprivacy.queries.tables import CandidateTables, Tables
 
@@ -74,7 +70,7 @@ class QueryMechanism(Mechanism):
         self._check_edges()
         cells = self._declared_cells()
         if cells is not None:
-            _check_arranged(self.query, cells)
+            self.query.check_arranged(cells)
         return replace(self, cells=cells)
 
     def prepare(self, data: Data) -> Self:
@@ -143,12 +139,12 @@ class QueryMechanism(Mechanism):
     def _shaped(self, values: Matrix) -> dict[str, Any]:
         """Return one entry for each column: a number, or numbers by the name of their cell."""
         cells = fixed_mechanism(self.cells, self.name)
-        names = query_mechanism_columns(self.query)
+        names = self.query.column_names
         if not self.query.keys:
             return {name: float(values[0, j]) for j, name in enumerate(names)}
         if len(cells) > NAMED_CELLS:
             return {name: values[:, j] for j, name in enumerate(names)}
-        labels = query_cell_names(self.query, cells)
+        labels = self.query.cell_names(cells)
         return {
             name: {label: float(v) for label, v in zip(labels, values[:, j], strict=True)}
             for j, name in enumerate(names)
@@ -206,7 +202,7 @@ class QueryMechanism(Mechanism):
                 f"Give keys={{{self.query.key_names[0]!r}: [...]}} or keys='universe'.",
             )
         if not isinstance(self.keys, str):
-            return _declared(self.query, self.keys, self.tables, self._types())
+            return _declared(self.query, self.keys, self._types())
         if self.keys != "universe":
             raise QueryError(f"keys must be 'universe', lists or a mapping; got {self.keys!r}.")
         return None
@@ -235,41 +231,15 @@ class QueryMechanism(Mechanism):
                 f"groups must have at least {self.at_least} units",
                 "Group by something coarser, or lower at_least.",
             )
-        _check_arranged(self.query, kept)
+        self.query.check_arranged(kept)
         dropped = len(rows) - len(kept)
-        listed = _listed(query_cell_names(self.query, kept))
+        listed = _listed(self.query.cell_names(kept))
         published = (
             f"the {len(kept)} groups of {', '.join(self.query.key_names)} with at least "
             f"{self.at_least} units in the whole table: {listed}"
             + (f"; that {dropped} others were left out" if dropped else ""),
         )
         return kept, published
-
-
-def query_mechanism_columns(query: CellQuery) -> list[str]:
-    """Return the names of the columns; those that two share are numbered."""
-    names: list[str] = []
-    for column in query.columns:
-        n = 2
-        name = column.name
-        while name in names:
-            name, n = f"{column.name} ({n})", n + 1
-        names.append(name)
-    return names
-
-
-def query_cell_names(query: CellQuery, cells: Sequence[Row]) -> list[str]:
-    """Write the keys of cells for people; a key that a subtotal is over is ``all``."""
-
-    def name(cell: Row) -> str:
-        words = []
-        for i, key in enumerate(cell[: len(query.keys)]):
-            missing = "all" if query.is_subtotal(cell, i) else "NULL"
-            words.append(missing if key is None else str(key))
-        return ", ".join(words)
-
-    names = [name(cell) for cell in cells]
-    return names if len(set(names)) == len(names) else [repr(cell) for cell in cells]
 
 
 def _listed(names: Sequence[str]) -> str:
@@ -282,7 +252,7 @@ def _same(key: Sequence[Any]) -> Row:
     return tuple(np.nan if isinstance(v, float) and np.isnan(v) else v for v in key)
 
 
-def _declared(query: CellQuery, keys: Any, tables: Tables, types: Sequence[str]) -> tuple[Row, ...]:
+def _declared(query: CellQuery, keys: Any, types: Sequence[str]) -> tuple[Row, ...]:
     """Return the cells of declared keys, combined or listed; values are read as the engine does."""
     if isinstance(keys, Mapping):
         lowered = {str(name).lower(): list(values) for name, values in keys.items()}
@@ -307,9 +277,7 @@ def _declared(query: CellQuery, keys: Any, tables: Tables, types: Sequence[str])
             f"keys must have {len(query.keys)} values for each group; got another number. "
             f"They are the values of {', '.join(query.key_names)}."
         )
-    cells = [
-        _same([_cast(v, kind, tables) for v, kind in zip(c, types, strict=False)]) for c in cells
-    ]
+    cells = [_same([_cast(v, kind) for v, kind in zip(c, types, strict=False)]) for c in cells]
     if len(set(cells)) < len(cells):
         raise QueryError("keys must name every group once; got one twice. Leave it out.")
     return tuple(cells)
@@ -332,11 +300,11 @@ def _kind(kind: str) -> str:
     return re.sub(r"\(.*\)", "", kind, flags=re.DOTALL)
 
 
-def _cast(value: Value, kind: str, tables: Tables) -> Any:
+def _cast(value: Value, kind: str) -> Any:
     import duckdb
 
     try:
-        return tables.cast_key(value, kind)
+        return empty_engine().execute(f"SELECT CAST(? AS {kind})", [value]).fetchall()[0][0]
     except duckdb.Error:
         raise QueryError(f"keys must be of type {_kind(kind)}; got {str(value)[:40]!r}.") from None
 
@@ -361,7 +329,9 @@ def _why_not(sums: SumsPlan, tables: Tables) -> str:
     # A number that is none is above infinity in every engine.
     floats = [i for i, counts in enumerate(sums.counts) if not counts]
     finite = " AND ".join(f"abs(s{i}::DOUBLE) < 'infinity'::DOUBLE" for i in floats) or "true"
-    if not tables.binds(sums.query):
+    try:
+        tables.describe(sums.query)
+    except QueryError:
         return "it cannot be written as sums"
     ((two, wild),) = tables.ask_kept(
         sums.query, f"SELECT bool_or(pac_two), bool_or(NOT ({finite})) FROM {{}}"
@@ -369,112 +339,6 @@ def _why_not(sums: SumsPlan, tables: Tables) -> str:
     if two or any(tables.ask(crossing)[0][0] for crossing in sums.crossings):
         return TWO_UNITS
     return "sums of some units are infinite" if wild else ""
-
-
-# --- after the noise -----------------------------------------------------------------------------
-
-
-BESIDE: Final = ("noise", "low", "high")
-PLACE: Final = "pac_place"
-
-
-def query_mechanism_arranged(query: CellQuery, cells: Sequence[Row], columns: Columns) -> Any:
-    """Return released cells, ``c0``, ``c0_noise`` and so on, as the query arranges them."""
-    items = []
-    for value, name in query.shown:
-        items.append(sql.Item(value=value, name=name))
-        cell = query_mechanism_cell(value)
-        items += [
-            sql.Item(value=sql.Column(name=f"{cell}_{beside}"), name=f"{name} {beside}")
-            for beside in BESIDE
-            if f"{cell}_{beside}" in columns
-        ]
-    return _over_released(query, cells, columns, items, frame_of_tables)
-
-
-def query_mechanism_cell(value: sql.Node) -> str:
-    """Return the column of cells that an output is; empty for expressions of them."""
-    return value.name if isinstance(value, sql.Column) else ""
-
-
-def query_mechanism_keys(
-    query: CellQuery, cells: Sequence[Row], columns: Columns
-) -> list[list[Any]]:
-    """Return the place among the cells of every row, and its outputs that are no column as text."""
-    keys = [value for value, _ in query.shown if query_mechanism_cell(value) not in columns]
-    texts = [
-        sql.Item(value=sql.Cast(operand=key, type="VARCHAR"), name=f"x{i}")
-        for i, key in enumerate(keys)
-    ]
-    place = sql.Item(value=sql.Column(name=PLACE), name=PLACE)
-
-    def text(place: int, key: sql.Node, shown: str | None) -> str:
-        whole = [f"k{i}" for i in range(len(query.keys)) if query.is_subtotal(cells[place], i)]
-        return (
-            shown if shown is not None else "all" if query_mechanism_cell(key) in whole else "NULL"
-        )
-
-    rows = _over_released(query, cells, columns, [place, *texts], lambda result: result.fetchall())
-    return [[at, *(text(at, *pair) for pair in zip(keys, row, strict=True))] for at, *row in rows]
-
-
-def _over_released(
-    query: CellQuery,
-    cells: Sequence[Row],
-    columns: Columns,
-    items: Sequence[sql.Item],
-    read: Callable[[Any], Any],
-) -> Any:
-    """Read released cells as they are arranged; all as they are where their numbers forbid it."""
-    import duckdb
-
-    try:
-        return read(_over_cells(query.arranged(items), query, cells, columns))
-    except duckdb.Error:  # a cast or a root, say: what is spent must be shown
-        warnings.warn(
-            "HAVING, ORDER BY and LIMIT cannot be taken of these released numbers (a cast out of "
-            "range, say): all cells are shown, in the order of the keys.",
-            stacklevel=2,
-        )
-        return read(_over_cells(query.arranged(items, plain=True), query, cells, columns))
-
-
-def _over_cells(
-    arranged: sql.Select,
-    query: CellQuery,
-    cells: Sequence[Row],
-    columns: Columns,
-) -> Any:
-    """Run a query of released cells, in an engine that has nothing else."""
-    import duckdb
-
-    table: dict[str, Any] = {f"k{i}": [cell[i] for cell in cells] for i in range(query.n_keys)}
-    table |= {**columns, PLACE: np.arange(len(cells))}
-    text, engine = checked_sql(arranged), empty_engine()
-    try:
-        engine.register(CELLS, arrow_of_tables(table))
-        return engine.sql(text)
-    except duckdb.Error:
-        empty_engine(anew=True)
-        raise
-
-
-def _check_arranged(query: CellQuery, cells: Sequence[Row]) -> None:
-    """Arrange made-up numbers: what fails must fail before anything is spent."""
-    import duckdb
-
-    columns = {f"c{i}": np.ones(len(cells)) for i in range(len(query.columns))}
-    items = [sql.Item(value=value, name=f"x{i}") for i, (value, _) in enumerate(query.shown)]
-    try:
-        _over_cells(query.arranged(items), query, cells, columns).fetchall()
-    except duckdb.Error as error:
-        kind = type(error).__name__.removesuffix("Exception")
-        raise QueryError(
-            "HAVING, ORDER BY and expressions of keys must fit released cells; they do not "
-            f"({kind} error). Mend them."
-        ) from None
-    except OverflowError:
-        raise QueryError("keys must be numbers below 2^63; got one that is too large.") from None
 
 
 def make_query_mechanism(

@@ -296,7 +296,7 @@ def _unit_rows(
     """Return cell, unit and sums of every unit in every cell; curator-only."""
     with tables.lend("pac_places", _places(places)):
         text = _placed(sums, "{}", places)
-        rows = tables.ask_kept(sums.query, text, fetch="fetchnumpy")
+        rows = tables.ask_kept(sums.query, text, arrays=True)
     numbers = [np.asarray(rows[f"s{i}"], dtype=np.float64) for i in range(sums.n_sums)]
     cells, units = (np.asarray(rows[name]).astype(np.int64) for name in ("cell", "u"))
     return cells, units, np.stack(numbers, axis=1)

@@ -14,7 +14,7 @@ import threading
 import weakref
 from collections.abc import Iterator, Mapping, Sequence
 from contextlib import contextmanager
-from dataclasses import dataclass, field, replace
+from dataclasses import dataclass, replace
 from typing import Any, Final
 
 from pacprivacy.errors import DataError, QueryError
@@ -26,7 +26,6 @@ from pacprivacy.queries.engines import (
     UNITS,
     WHOLE,
     Engines,
-    Fetch,
     Row,
     Types,
     UnitPaths,
@@ -65,12 +64,6 @@ SPARK_SETTINGS: Final = {
 }
 
 
-def is_server(source: Any) -> bool:
-    if isinstance(source, str):
-        return source.startswith(PREFIXES)
-    return type(source).__module__.startswith("pyspark.sql.")
-
-
 # --- servers -------------------------------------------------------------------------------------
 
 
@@ -82,13 +75,53 @@ class ServerTable:
     columns: Mapping[str, str]
 
 
-class _Server:
-    """What keeps rows, and computes sums of them for the process that opened it."""
+class Server:
+    """What keeps rows, and computes sums of them for the process that opened it.
+
+    Columns of types that DuckDB has not are left out.
+    """
 
     dialect: Dialect
+    process: int
+    libraries: Mapping[str, str] = {}  # frames that tables were given as
 
-    def __init__(self) -> None:
-        self.process = os.getpid()
+    def __init__(self, declared: frozenset[str]) -> None:
+        self._tables: dict[str, ServerTable] = {}
+        kind_of = self.dialect.column_type
+        for name, table in self._listed(declared).items():
+            known = {c: kind for c, kind in table.columns.items() if kind_of(kind)}
+            if known:
+                self._tables[name] = ServerTable(place=table.place, columns=known)
+
+    def _listed(self, declared: frozenset[str]) -> dict[str, ServerTable]:
+        """Return the tables by name, and the views that are ``declared`` private."""
+        raise NotImplementedError
+
+    def __reduce__(self) -> Any:
+        raise DataError("tables on a server must stay in their process. Make them where needed.")
+
+    @property
+    def names(self) -> tuple[str, ...]:
+        return tuple(self._tables)
+
+    def open(self) -> Any:
+        return open_engine()
+
+    def types(self, store: Any) -> Types:
+        kind_of = self.dialect.column_type
+        return {
+            name: {column: kind_of(kind) for column, kind in table.columns.items()}
+            for name, table in self._tables.items()
+        }
+
+    def relation(self, name: str) -> str:
+        """Return the rows of a table, of types that mean the same in DuckDB."""
+        table = self._tables[name]
+        return f"(SELECT {self.dialect.columns(table.columns)} FROM {table.place})"
+
+    def engines(self, store: Any, types: Types, paths: UnitPaths) -> Engines:
+        assert isinstance(self, Postgres | Spark)
+        return ServerEngines(store, types, paths, self)
 
     def check_process(self) -> None:
         """Refuse a fork, which shares the connection of its parent."""
@@ -107,14 +140,13 @@ class _Server:
         )
 
 
-class Postgres(_Server):
+class Postgres(Server):
     """One connection to a server, which reads one state of its tables and changes nothing."""
 
     dialect = POSTGRES
 
-    def __init__(self, url: str) -> None:
-        super().__init__()
-        self.url, self._lock = url, threading.Lock()
+    def __init__(self, url: str, declared: frozenset[str]) -> None:
+        self.process, self._lock = os.getpid(), threading.Lock()
         self.thread = 0  # whose statement runs
         psycopg = _psycopg()
         try:
@@ -128,9 +160,9 @@ class Postgres(_Server):
                 "tables must be on a server that answers; PostgreSQL did not "
                 f"({type(error).__name__}). Check host, name, user and password."
             ) from None
+        super().__init__(declared)
 
-    def tables(self, declared: frozenset[str]) -> dict[str, ServerTable]:
-        """Return the tables by name, and the views that are ``declared`` private."""
+    def _listed(self, declared: frozenset[str]) -> dict[str, ServerTable]:
         tables: dict[str, ServerTable] = {}
         lines = [row for row in self.rows(CATALOG) if row[4] in "rp" or row[0] in declared]
         for (name, schema), columns in itertools.groupby(lines, lambda row: row[:2]):
@@ -228,15 +260,15 @@ class _Stream(io.RawIOBase):
 _NUMBERS: Final = itertools.count()  # of sessions: what ours call a user's tables
 
 
-class Spark(_Server):
+class Spark(Server):
     """A session of Spark with settings of our own, over the tables of a user's session."""
 
     dialect = SPARK
 
-    def __init__(self, session: Any) -> None:
+    def __init__(self, session: Any, declared: frozenset[str]) -> None:
         from pyspark.sql import SparkSession
 
-        super().__init__()
+        self.process = os.getpid()
         if not isinstance(session, SparkSession):
             raise DataError(
                 f"tables must be in a SparkSession; got a {type(session).__name__} of "
@@ -247,8 +279,9 @@ class Spark(_Server):
         for name, value in SPARK_SETTINGS.items():
             self.session.conf.set(name, value)
         self._mark, self._views = f"pac_{next(_NUMBERS)}", list[str]()
+        super().__init__(declared)
 
-    def tables(self, declared: frozenset[str]) -> dict[str, ServerTable]:
+    def _listed(self, declared: frozenset[str]) -> dict[str, ServerTable]:
         """Return tables and views by name; not views of private rows that are not ``declared``.
 
         Each is a view that our session can read, which means what it means to the user's session.
@@ -345,68 +378,20 @@ def _leaves(frame: Any) -> list[Any]:
     return [leaves.apply(place) for place in range(leaves.size())]
 
 
-# --- tables --------------------------------------------------------------------------------------
-
-
-@dataclass(frozen=True, slots=True, kw_only=True, eq=False)
-class ServerSource:
-    """Tables of a server; private ones may be views."""
-
-    server: Postgres | Spark = field(repr=False)
-    tables: Mapping[str, ServerTable]
-    libraries: Mapping[str, str] = field(default_factory=dict)
-
-    @classmethod
-    def of(cls, source: Any, declared: frozenset[str]) -> ServerSource:
-        """Read which tables there are; columns of types that DuckDB has not are left out."""
-        server = Postgres(source) if isinstance(source, str) else Spark(source)
-        tables: dict[str, ServerTable] = {}
-        for name, table in server.tables(declared).items():
-            known = {
-                c: kind for c, kind in table.columns.items() if server.dialect.column_type(kind)
-            }
-            if known:
-                tables[name] = ServerTable(place=table.place, columns=known)
-        return cls(server=server, tables=tables)
-
-    def __reduce__(self) -> Any:
-        raise DataError("tables on a server must stay in their process. Make them where needed.")
-
-    @property
-    def names(self) -> tuple[str, ...]:
-        return tuple(self.tables)
-
-    def open(self) -> Any:
-        return open_engine()
-
-    def types(self, store: Any) -> Types:
-        kind_of = self.server.dialect.column_type
-        return {
-            name: {column: kind_of(kind) for column, kind in table.columns.items()}
-            for name, table in self.tables.items()
-        }
-
-    def engines(self, store: Any, types: Types, paths: UnitPaths) -> ServerEngines:
-        return ServerEngines(store, types, paths, self)
-
-    def relation(self, name: str) -> str:
-        """Return the rows of a table, of types that mean the same in DuckDB."""
-        table = self.tables[name]
-        return f"(SELECT {self.server.dialect.columns(table.columns)} FROM {table.place})"
-
-
 class ServerEngines(Engines):
     """A server that has the rows, and engines of our own that have units and sums."""
 
-    def __init__(self, store: Any, types: Types, paths: UnitPaths, source: ServerSource) -> None:
+    def __init__(
+        self, store: Any, types: Types, paths: UnitPaths, server: Postgres | Spark
+    ) -> None:
         super().__init__(store, types, paths)
         if paths.whole_floats:
             raise DataError(
                 "keys must be of one type on both sides on a server; got floats for whole "
                 "numbers. Make both whole numbers."
             )
-        self._source, self._server = source, source.server
-        self._dialect, self._quote = source.server.dialect, source.server.dialect.quoting.name
+        self._server, self._dialect = server, server.dialect
+        self._quote = server.dialect.quoting.name
         table, column = paths.unit
         kind, key = types[table][column], self._quote(column)
         store.execute(f"CREATE TABLE {UNITS} (key {kind}, code INTEGER)")
@@ -423,7 +408,7 @@ class ServerEngines(Engines):
         return self._server.rows(text)
 
     def relation(self, name: str) -> str:
-        return self._source.relation(name)
+        return self._server.relation(name)
 
     def key(self, name: str) -> str:
         return f"t.{self._quote(self.paths.paths[name][0])}"
@@ -458,14 +443,14 @@ class ServerEngines(Engines):
     def close(self) -> None:
         self._server.close()
 
-    def ask(self, connection: Any, query: Select, fetch: Fetch) -> Any:
-        if fetch != "fetchall" or any(item.name in ("u", "pac_u") for item in query.items):
+    def ask(self, connection: Any, query: Select) -> list[Row]:
+        if any(item.name in ("u", "pac_u") for item in query.items):
             raise QueryError(
                 f"tables in {self._dialect.name} must be queried for sums over units; got a "
                 "request for rows. Use pac.sql with coins."
             )
         self._fill(connection, ANSWER, query, {})
-        return connection.execute(f"SELECT * FROM {ANSWER}").fetchall()
+        return list(connection.execute(f"SELECT * FROM {ANSWER}").fetchall())
 
     def keep(self, connection: Any, query: Select) -> None:
         self._fill(connection, KEPT, query, {"u": "c.code"})
@@ -489,7 +474,7 @@ class ServerEngines(Engines):
 
     def _relations(self) -> dict[Path, ServerRelation]:
         relations: dict[Path, ServerRelation] = {}
-        for name in self._source.names:
+        for name in self._server.names:
             kinds = self._types[name]
             texts = frozenset(column for column, kind in kinds.items() if kind == "VARCHAR")
             plain = ServerRelation(text=self.relation(name), text_columns=texts)
@@ -517,3 +502,12 @@ class ServerEngines(Engines):
             "what needs a pool of candidates. Use sample=pac.Coins() and a membership budget, or "
             "copy the tables into a file of DuckDB."
         )
+
+
+def open_server(source: Any, declared: frozenset[str]) -> Postgres | Spark | None:
+    """Return the server that a source names, if it is one; private tables are ``declared``."""
+    if isinstance(source, str) and source.startswith(PREFIXES):
+        return Postgres(source, declared)
+    if type(source).__module__.startswith("pyspark.sql."):
+        return Spark(source, declared)
+    return None

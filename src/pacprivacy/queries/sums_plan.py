@@ -21,9 +21,7 @@ from pacprivacy.queries import tree as sql
 from pacprivacy.queries.engines import SHARE, UNIT, WHOLE, Row
 from pacprivacy.queries.grammar import fragment, read_sql
 from pacprivacy.queries.names import (
-    MAX_NODES,
     column_origin,
-    has_aggregate,
     is_aggregate,
     outer_columns,
     reads_tables,
@@ -95,7 +93,7 @@ def sums_plan(
     ``edges`` of bins that quantiles of an output are read from are declared. Without ``rows`` none
     is read: centres and bins are those of no table.
     """
-    core = _inlined(query.core(sql.Share()))
+    core = query.core(sql.Share())
     n_keys = query.n_keys
     try:
         unit, two, crossings = _unit_of_rows(core, tables)
@@ -130,7 +128,7 @@ def units_behind(query: CellQuery, tables: Tables) -> sql.Select | None:
     Every source of rows has units of its own, since a key may be that of any: those of a private
     table, or the unit's key that a subquery hands on.
     """
-    core = _inlined(query.core(sql.Share()))
+    core = query.core(sql.Share())
     if any(reads_tables(key, tables.private) for key in core.groups):
         return None
     private = [s for s in row_sources(core.source) if reads_tables(s, tables.private)]
@@ -170,64 +168,6 @@ def _unit_of_source(source: sql.Source, query: sql.Select, tables: Tables) -> sq
     columns = (sql.Column(name=item.name, source=source.alias) for item in inner.items)
     origins = ((column, column_origin(column, query)) for column in columns)
     return next((column for column, at in origins if at is not None and tables.is_key(*at)), None)
-
-
-def _inlined(select: sql.Select) -> sql.Select:
-    """Write subqueries that only pick rows and columns into the query around them."""
-    if max(_sizes(select.source).values(), default=0) > MAX_NODES:
-        return select
-    values: dict[sql.Column, sql.Node] = {}
-    wheres: list[sql.Node | None] = []
-
-    def merged(source: sql.Source) -> sql.Source:
-        if isinstance(source, sql.Join) and source.kind in ("INNER", "CROSS", "LEFT"):
-            left = merged(source.left)
-            right = source.right if source.kind == "LEFT" else merged(source.right)
-            return replace(source, left=left, right=right)
-        if isinstance(source, sql.Derived) and _only_picks(source.query):
-            inner = source.query
-            assert isinstance(inner, sql.Select) and inner.source is not None  # noqa: PT018
-            inside = merged(inner.source)
-            for item in inner.items:
-                values[sql.Column(name=item.name, source=source.alias)] = sql.substitute(
-                    item.value, values
-                )
-            wheres.append(inner.where)
-            return inside
-        return source
-
-    new = replace(select, source=None if select.source is None else merged(select.source))
-    whole = sql.substitute(replace(new, where=sql.both(*wheres, select.where)), values)
-    assert isinstance(whole, sql.Select)
-    return whole
-
-
-def _sizes(source: sql.Node | None) -> dict[tuple[str, str], int]:
-    """Return how many parts the columns of subqueries would have, written out."""
-    if isinstance(source, sql.Join):
-        return _sizes(source.left) | _sizes(source.right)
-    if not (isinstance(source, sql.Derived) and isinstance(source.query, sql.Select)):
-        return {}
-    inner = _sizes(source.query.source)
-    return {
-        (source.alias, item.name): sum(
-            inner.get((part.source, part.name), 1) if isinstance(part, sql.Column) else 1
-            for part in walk(item.value)
-        )
-        for item in source.query.items
-    }
-
-
-def _only_picks(query: sql.Node) -> bool:
-    """Whether a query only picks rows and computes columns of them."""
-    if not isinstance(query, sql.Select) or query.source is None:
-        return False
-    parts = (query.groups, query.sets, query.distinct, query.order, query.ctes)
-    if any(parts) or (query.having, query.limit, query.offset) != (None,) * 3:
-        return False
-    plain = [item.value for item in query.items]
-    windows = any(isinstance(part, sql.Window) for value in plain for part in walk(value))
-    return not windows and not any(map(has_aggregate, plain))
 
 
 def _over_all(source: sql.Source | None, tables: Tables) -> sql.Source | None:

@@ -11,7 +11,7 @@ import hashlib
 import os
 import threading
 import warnings
-from collections.abc import Callable, Iterator, Mapping, Sequence
+from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from contextlib import contextmanager
 from dataclasses import dataclass
 from pathlib import Path
@@ -21,7 +21,7 @@ import numpy as np
 import numpy.typing as npt
 
 from pacprivacy.errors import DataError, QueryError
-from pacprivacy.mechanism import KeyedRecords, Value
+from pacprivacy.mechanism import KeyedRecords
 from pacprivacy.queries import tree as sql
 from pacprivacy.queries.engines import (
     BASE,
@@ -35,7 +35,6 @@ from pacprivacy.queries.engines import (
     Columns,
     Connections,
     Engines,
-    Fetch,
     Path_,
     Row,
     TablesSource,
@@ -50,7 +49,7 @@ from pacprivacy.queries.engines import (
     type_family,
 )
 from pacprivacy.queries.grammar import checked_sql
-from pacprivacy.queries.servers import ServerSource, is_server
+from pacprivacy.queries.servers import Server, open_server
 
 SUMS: Final = "pac_sums"
 
@@ -64,31 +63,29 @@ def split_column(text: str, name: str) -> tuple[str, str]:
 
 def cut_tables(query: sql.Select, tables: Tables) -> sql.Select:
     """Replace every private table by its rows that the candidate at hand holds."""
-    read: dict[str, dict[str, None]] = {}
-    for part in sql.walk(query):
-        if isinstance(part, sql.Column):
-            read.setdefault(part.source, {})[part.name] = None
     rows: dict[sql.Node, sql.Node] = {}
-    for part in sql.walk(query):
-        if isinstance(part, sql.Table) and part.path[-1] in tables.private:
-            alias, columns = f"p{part.alias}", read.get(part.alias, {})
-            items = tuple(sql.Item(value=sql.Column(name=c, source=alias), name=c) for c in columns)
-            inner = sql.Table(path=(WHOLE, part.path[-1]), alias=alias)
-            one = sql.Item(value=sql.number(1), name="c0")
-            rows[part] = sql.Derived(query=_of_candidate(inner, items or (one,)), alias=part.alias)
+    for table, columns in sql.columns_read(query).items():
+        if table.path[-1] in tables.private:
+            inner = sql.Table(path=(WHOLE, table.path[-1]), alias=f"p{table.alias}")
+            rows[table] = sql.Derived(query=_of_candidate(inner, columns), alias=table.alias)
     whole = sql.substitute(query, rows)
     assert isinstance(whole, sql.Select)
     return whole
 
 
-def _of_candidate(table: sql.Table, items: tuple[sql.Item, ...]) -> sql.Select:
+def _of_candidate(table: sql.Table, columns: Iterable[str]) -> sql.Select:
+    """Return the rows of a private table whose units the candidate at hand holds."""
+    items = [sql.Item(value=sql.Column(name=c, source=table.alias), name=c) for c in columns]
     codes = sql.Select(
         items=(sql.Item(value=sql.Column(name="code", source="w"), name="c0"),),
         source=sql.Table(path=(CANDIDATE,), alias="w"),
     )
     unit = sql.Column(name=UNIT, source=table.alias)
-    inside = sql.Nested(kind="ANY", query=codes, operand=unit, symbol="=")
-    return sql.Select(items=items, source=table, where=inside)
+    return sql.Select(
+        items=tuple(items) or (sql.Item(value=sql.number(1), name="c0"),),
+        source=table,
+        where=sql.Nested(kind="ANY", query=codes, operand=unit, symbol="="),
+    )
 
 
 class Tables(KeyedRecords):
@@ -136,13 +133,14 @@ class Tables(KeyedRecords):
         unit: str,
         via: Mapping[str, str | tuple[str, str]] | None = None,
     ) -> None:
-        table, column = split_column(unit, "unit")
+        self._key = table, column = split_column(unit, "unit")
         self._paths: dict[str, Path_] = {table: (column, None)}
         for name, path in dict(via or {}).items():
             key, other = (path, None) if isinstance(path, str) else path
             self._paths[name] = (key, None if other is None else split_column(other, "via"))
-        read = ServerSource.of if is_server(source) else read_tables_source
-        self._source: TablesSource | ServerSource = read(source, frozenset(self._paths))
+        declared = frozenset(self._paths)
+        server = open_server(source, declared)
+        self._source: TablesSource | Server = server or read_tables_source(source, declared)
         self.unit = unit
         self._open()
         store = self._source.open()
@@ -193,10 +191,6 @@ class Tables(KeyedRecords):
     def private(self) -> tuple[str, ...]:
         return tuple(self._paths)
 
-    @property
-    def key(self) -> tuple[str, str]:
-        return split_column(self.unit, "unit")
-
     def unit_keys(self) -> list[Any]:
         """Return the key of every unit, in the order of their numbers; curator-only."""
         return [key for (key,) in self.rows(f"SELECT key FROM {UNITS} ORDER BY code")]
@@ -214,21 +208,15 @@ class Tables(KeyedRecords):
         """Return the types of a table's columns; text in the place of lists of levels."""
         return self._types[table]
 
-    def _library(self, table: str) -> str:
-        """Return whose frame a table was given as; pandas' for a table in a file."""
-        return self._source.libraries.get(table, "pandas")
-
     def _described(self, query: sql.Select) -> str:
         """Name the columns that a query reads, with their types."""
-        tables = {
-            part.alias: part.path[-1] for part in sql.walk(query) if isinstance(part, sql.Table)
-        }
-        shown: dict[str, None] = {}
-        for part in sql.walk(query):
-            if isinstance(part, sql.Column) and part.source in tables:
-                kind = self._types[tables[part.source]].get(part.name, "")
-                shown[f"{part.name} {kind}"] = None
-        return ", ".join(list(shown)[:12]) or "none"
+        shown = [
+            f"{column} {self._types[table.path[-1]][column]}"
+            for table, columns in sql.columns_read(query).items()
+            for column in columns
+            if column != UNIT
+        ]
+        return ", ".join(shown[:12]) or "none"
 
     # rows
 
@@ -241,11 +229,9 @@ class Tables(KeyedRecords):
         """Return a hash of names, keys and contents, whatever the order of rows; curator-only."""
         state = hashlib.blake2b(f"{self.unit} {sorted(self._paths.items())}".encode())
         for name in sorted(self.names):
-            state.update(f"{name} {list(self._types[name])} {self._contents(name)}".encode())
+            contents = self._here().engines.contents(name)
+            state.update(f"{name} {list(self._types[name])} {contents}".encode())
         return state.hexdigest()
-
-    def _contents(self, name: str) -> list[Row]:
-        return self._here().engines.contents(name)
 
     def _here(self) -> Connections:
         """Return this thread's connections: threads share engines, and have candidates apart."""
@@ -263,7 +249,7 @@ class Tables(KeyedRecords):
         return here
 
     def _start(self, store: Any) -> None:
-        paths = UnitPaths(unit=self.key, paths=self._paths, whole_floats=self._whole_floats)
+        paths = UnitPaths(unit=self._key, paths=self._paths, whole_floats=self._whole_floats)
         paths.check_circles()
         self._engines[os.getpid()] = self._source.engines(store, self._types, paths)
 
@@ -271,16 +257,26 @@ class Tables(KeyedRecords):
         """Return the answer to a query of ours over all units; curator-only."""
         return list(run_quietly(self._here().store, text))
 
-    def ask(self, query: sql.Select, *, fetch: Fetch = "fetchall") -> Any:
+    def ask(self, query: sql.Select) -> list[Row]:
         """Return the answer to a query that came through the door, over all units; curator-only."""
         here = self._here()
         with self._lock():
             here.engines.load(query)
-        return here.engines.ask(here.asked, query, fetch)
+        return here.engines.ask(here.asked, query)
 
-    def ask_kept(self, query: sql.Select, text: str, *, fetch: Fetch = "fetchall") -> Any:
-        """Run a query once, and return the answer to a text of ours over its rows, ``{}``."""
-        return run_quietly(self._here().asked, text.format(self._kept(query)), fetch=fetch)
+    def ask_kept(self, query: sql.Select, text: str, *, arrays: bool = False) -> Any:
+        """Run a query once, and return the answer to a text of ours over its rows, ``{}``.
+
+        They are in a table, since rows of joins have no order of their own.
+        """
+        here = self._here()
+        if here.query != query:
+            here.query = None
+            with self._lock():
+                here.engines.load(query)
+            here.engines.keep(here.asked, query)
+            here.query = query
+        return run_quietly(here.asked, text.format(KEPT), arrays=arrays)
 
     @contextmanager
     def lend(self, name: str, columns: Columns) -> Iterator[None]:
@@ -305,9 +301,7 @@ class Tables(KeyedRecords):
         text = ", ".join(f"{value} AS c{i}" for i, value in enumerate(shown))
         lines = len(next(iter(columns.values())))
         with self.lend(SUMS, {**columns, SHARE: np.ones(lines)}):
-            result = run_quietly(
-                self._here().asked, f"SELECT {text} FROM {SUMS}", fetch="fetchnumpy"
-            )
+            result = run_quietly(self._here().asked, f"SELECT {text} FROM {SUMS}", arrays=True)
         filled = [np.ma.filled(result[f"c{i}"].astype(float), np.nan) for i in range(len(values))]
         return np.stack(filled, axis=1)
 
@@ -326,17 +320,6 @@ class Tables(KeyedRecords):
             ) from None
         return [str(row[1]) for row in rows]
 
-    def binds(self, query: sql.Select) -> bool:
-        """Whether the engine can plan a query; nothing is run."""
-        import duckdb
-
-        bare = self._here().bare
-        try:
-            bare.execute(f"EXPLAIN {checked_sql(query)}").fetchall()
-        except duckdb.Error:
-            return False
-        return True
-
     def query_stop(self) -> Callable[[], None]:
         """Return a function by which another thread stops a query of this one."""
         here, thread = self._here(), threading.get_ident()
@@ -347,20 +330,6 @@ class Tables(KeyedRecords):
                 connection.interrupt()
 
         return stop
-
-    def cast_key(self, value: Value, kind: str) -> Any:
-        return self._here().bare.execute(f"SELECT CAST(? AS {kind})", [value]).fetchall()[0][0]
-
-    def _kept(self, query: sql.Select) -> str:
-        """Run a query once, and return the table that holds its answer: joins keep one order."""
-        here = self._here()
-        if here.query != query:
-            here.query = None
-            with self._lock():
-                here.engines.load(query)
-            here.engines.keep(here.asked, query)
-            here.query = query
-        return KEPT
 
     def close(self) -> None:
         """End the connection to a server, whose tables are locked against changes of columns."""
@@ -381,7 +350,7 @@ class Tables(KeyedRecords):
             )
         store = self._here().store
         with engine_unquoted(store):
-            return frame_of_tables(store.sql(text), self._library(name))
+            return frame_of_tables(store.sql(text), self._source.libraries.get(name, "pandas"))
 
     def _set_candidate(self, units: npt.NDArray[np.int64], *, store: bool = False) -> None:
         here = self._here()
@@ -415,7 +384,7 @@ class Tables(KeyedRecords):
 
     def _check_keys(self) -> None:
         """Refuse keys of two types: what is equal would be the engine's to say, row by row."""
-        table, column = self.key
+        table, column = self._key
         for name, (key, other) in self._paths.items():
             target = (table, column) if other is None else other
             kinds = [type_family(self._types[t][c]) for t, c in ((name, key), target)]
@@ -462,10 +431,11 @@ class Tables(KeyedRecords):
 
     def _check_twins(self) -> None:
         """Warn of a public table that is a private one under another name."""
+        contents = self._here().engines.contents
         for name in self.names:
             for private in self.private if name not in self.private else ():
                 alike = sorted(self._types[name]) == sorted(self._types[private])
-                if alike and self._contents(name) == self._contents(private):
+                if alike and contents(name) == contents(private):
                     warnings.warn(
                         f"table {name!r} is public and has the rows of the private table "
                         f"{private!r}: queries of it show everybody's. Name it in via, or leave "
@@ -496,6 +466,6 @@ class CandidateTables(Mapping[str, Any]):
     def share(self) -> float:
         return len(self.units) / self.tables.n_units
 
-    def ask(self, query: sql.Select, *, fetch: Fetch = "fetchall") -> Any:
+    def ask(self, query: sql.Select) -> list[Row]:
         self.tables._set_candidate(self.units)
-        return self.tables.ask(cut_tables(query, self.tables), fetch=fetch)
+        return self.tables.ask(cut_tables(query, self.tables))

@@ -386,6 +386,16 @@ def walk(node: Node | None, *, into_queries: bool = True) -> Iterator[Node]:
             waiting.append(part.operand)
 
 
+def columns_read(query: Node) -> dict[Table, dict[str, None]]:
+    """Return the tables that a query names, with the columns that it reads of each."""
+    tables = {part.alias: part for part in walk(query) if isinstance(part, Table)}
+    read: dict[Table, dict[str, None]] = {table: {} for table in tables.values()}
+    for part in walk(query):
+        if isinstance(part, Column) and part.source in tables:
+            read[tables[part.source]][part.name] = None
+    return read
+
+
 def with_children(node: Node, new: Sequence[Node]) -> Node:
     """Return a node made of other nodes, in the order of :func:`children`."""
     remaining = iter(new)

@@ -18,12 +18,8 @@ from pacprivacy.mechanism import Data
 from pacprivacy.queries import (
     QueryMechanism,
     Tables,
+    cell_column,
     make_query_mechanism,
-    query_cell_names,
-    query_mechanism_arranged,
-    query_mechanism_cell,
-    query_mechanism_columns,
-    query_mechanism_keys,
     refuse_deep_nesting,
 )
 from pacprivacy.release import Release
@@ -170,7 +166,7 @@ class QueryRelease(Release):
             for name, released in (("noise", self.noise_std), ("low", low), ("high", high))
             for i, numbers in enumerate(self._columns(released))
         }
-        return query_mechanism_arranged(self.mechanism.query, self._cells, self._shown() | beside)
+        return self.mechanism.query.frame(self._cells, self._shown() | beside)
 
     @property
     def _cells(self) -> tuple[tuple[Any, ...], ...]:
@@ -181,7 +177,7 @@ class QueryRelease(Release):
 
         Released numbers with names are in the order of these, which is another one.
         """
-        columns = [released[name] for name in query_mechanism_columns(self.mechanism.query)]
+        columns = [released[name] for name in self.mechanism.query.column_names]
         labels = self._labels()
         return [
             _numbers([column[label] for label in labels] if labels else column)
@@ -191,8 +187,8 @@ class QueryRelease(Release):
     def _labels(self) -> list[str]:
         """Return the names of the cells in the released value; empty if they have none."""
         query = self.mechanism.query
-        named = isinstance(self.value[query_mechanism_columns(query)[0]], Mapping)
-        return query_cell_names(query, self._cells) if named else []
+        named = isinstance(self.value[query.column_names[0]], Mapping)
+        return query.cell_names(self._cells) if named else []
 
     def _shown(self) -> dict[str, Any]:
         """Return the released numbers, counts as whole ones."""
@@ -202,16 +198,14 @@ class QueryRelease(Release):
 
     def _table(self) -> dict[str, Any]:
         query, shown = self.mechanism.query, self._shown()
-        pairs = zip(query_mechanism_columns(query), query.columns, strict=True)
+        pairs = zip(query.column_names, query.columns, strict=True)
         columns = {f"c{i}": [name, column.counts] for i, (name, column) in enumerate(pairs)}
         named = [
-            [name, *columns.get(query_mechanism_cell(value), [None, False])]
-            for value, name in query.shown
+            [name, *columns.get(cell_column(value), [None, False])] for value, name in query.shown
         ]
         order = {label: place for place, label in enumerate(sorted(self._labels()))}
         places = [order[label] for label in self._labels()] or range(len(self._cells))
-        keyed = query_mechanism_keys(query, self._cells, shown)
-        rows = [[places[at], *texts] for at, *texts in keyed]
+        rows = [[places[at], *texts] for at, *texts in query.rows(self._cells, shown)]
         return {"query": query.text, "plan": self.plan, "columns": named, "rows": rows}
 
     def to_csv(self, path: str | Path) -> None:
