@@ -66,7 +66,7 @@ def split_descent_budget(mi_nats: float, n_steps: int) -> Vector:
 
 @dataclass(frozen=True, slots=True, kw_only=True, eq=False)
 class Descent:
-    """How to descend on an :class:`Objective` in ``n_steps`` steps; every field is public.
+    """Settings of a descent on an :class:`Objective` in ``n_steps`` steps; every field is public.
 
     Parameters
     ----------

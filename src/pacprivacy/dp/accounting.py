@@ -341,7 +341,7 @@ def advantage(
 
 @dataclass(frozen=True, slots=True, kw_only=True, eq=False)
 class TradeOffCurve:
-    """How well any test tells two neighbours apart, as f-DP asks; public.
+    """Trade-off of errors for every test of two neighbours (f-DP); public.
 
     ``deltas`` are the ``δ`` at every one of ``epsilons``, which determine the curve.
     """

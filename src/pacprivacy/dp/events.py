@@ -332,7 +332,7 @@ def event_pure_loss(event: Event) -> float | None:
 
 
 def event_grid_distance(events: Iterable[Event]) -> float:
-    """Return how far the discrete noise of all runs is from continuous noise in total."""
+    """Return the total distance of the discrete noise of all runs from continuous noise."""
     return math.fsum(
         dp_noise_distance(
             event.count * event.n_numbers,

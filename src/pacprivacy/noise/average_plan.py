@@ -327,7 +327,7 @@ def _exposures(influence: QuantileInfluence, number: int, std: float, rounding: 
 def _least_std(
     influence: QuantileInfluence, number: int, limits: Vector, rounding: float
 ) -> tuple[float, bool]:
-    """Return the least noise at which a quantile shows no more than its share, rounded up.
+    """Return the least noise that keeps a quantile within its share, rounded up.
 
     And whether that is the least that any quantile gets.
     """

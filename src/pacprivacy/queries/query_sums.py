@@ -66,7 +66,7 @@ class QuerySums(QueryMechanism, SumStatistic):
     Guarantee
     ---------
     Claim Q-5. Assumes that the rows of the join belong to one unit each, which is checked. A unit
-    adds to every sum what its own rows add, whoever else is there; the cells are functions of the
+    adds to every sum what its own rows add, for any other rows; the cells are functions of the
     sums and of public tables.
     """
 
@@ -261,7 +261,7 @@ class QuerySums(QueryMechanism, SumStatistic):
             yield slopes * np.maximum(number, 1.0)[:, None, None]
 
     def own_deviations(self, sums: Sums) -> Vector:
-        """Return by how much rows within a bin of a quantile are not spread evenly."""
+        """Return the deviation from an even spread of rows within a bin of a quantile."""
         plan, at = fixed_mechanism(self.sums, self.name), sums.values
         squares = np.zeros((len(at), len(self.query.columns)))
         read = np.array([_read(q, at) for q in plan.quantiles]).reshape(-1, len(at))

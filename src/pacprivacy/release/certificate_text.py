@@ -140,7 +140,7 @@ def advantage_text(cert: Certificate) -> str:
 
 
 def false_alarms_text(hits: Iterable[tuple[float, float]]) -> str:
-    """Return how many used units are flagged, for each rate of false alarms."""
+    """Return the share of used units that are flagged, for each rate of false alarms."""
     return "; ".join(
         f"1 in {round(1 / rate):,} of those left out flagged: at most {percent_at_most(most)} % of "
         f"those used"

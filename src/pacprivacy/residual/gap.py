@@ -1,4 +1,4 @@
-"""The Gaussianity gap: how much the log-determinant bound charges too much for a release.
+"""The Gaussianity gap: excess of the log-determinant bound over the information of a release.
 
 Exactly, from the posterior; or from below, with a critic of releases or from one-dimensional
 projections. Along a direction the release is a Gaussian mixture whose quantiles are known, so its

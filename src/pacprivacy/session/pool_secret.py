@@ -307,7 +307,7 @@ class HeldCandidate(HeldSecret):
             balances=balances,
         )
 
-    def reading(self, spent: Spent, total: Spent) -> Odometer:
+    def odometer(self, spent: Spent, total: Spent) -> Odometer:
         if self.pool is None or self.belief is None:
             return Odometer(spent=spent, total=total)
         success = self.belief.success_per_unit(self.pool)

@@ -173,7 +173,7 @@ class CountQuantiles(_Binned):
         return slopes.reshape(len(slopes), -1, slopes.shape[-1])
 
     def own_deviations(self, sums: Sums) -> Vector:
-        """Return by how much rows within a step are not spread evenly, or whole numbers rounded."""
+        """Return the error of evenly spread rows within a step, or of rounded whole numbers."""
         values, each = self._of_cells(sums, 1.0), []
         for column, (grid, _, bins) in enumerate(self._places()):
             at = values[:, column * len(self.q) : (column + 1) * len(self.q)]
@@ -253,7 +253,7 @@ def read_quantiles(grid: Sequence[float], counts: Matrix, q: Sequence[float]) ->
 def step_deviations(
     grid: Sequence[float], counts: Matrix, at: Matrix, *, whole: bool = False
 ) -> Matrix:
-    """Return by how much rows within the step of a quantile are not spread evenly.
+    """Return the error of evenly spread rows within the step of a quantile.
 
     A ``whole`` number is in the middle of its bin, and what is read is rounded to it.
     """

@@ -103,7 +103,7 @@ class TableColumn:
 
     ``numbers`` has NaN for gaps, and days since 1970 for dates; None is text. ``coded`` holds the
     distinct entries as written, in the order of the file, and which of them each row has, -1 for a
-    gap. Where there are several ``date_formats`` and no numbers, one must be declared. ``unclear``
+    gap. A column of dates in several formats, without numbers, needs a declared one. ``unclear``
     is text only because 1,234 may be 1.234 or 1234. With ``by_entry`` no refusal depends on an
     entry.
     """
