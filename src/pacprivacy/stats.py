@@ -8,7 +8,7 @@
 ['north', 'south']
 
 A table is a pandas, polars or Arrow frame, or an array. A row with a gap is dropped, or the gap is
-filled by what the used rows say. Names of columns and the levels of categories do not depend on who
+filled from the used rows. Names of columns and the levels of categories do not depend on who
 is used: they are declared with ``levels``, or those that occur in all records, which the
 certificate then lists as published without noise.
 

@@ -1,6 +1,6 @@
 """Accuracy first: ask for an accuracy, and pay the least privacy loss that reaches it.
 
-A *method* is what a user asks for: a model, its bounds, an accuracy. On data it becomes a
+A *method* is a request: a model, its bounds, an accuracy. On data it becomes a
 *problem*: numbers that are perturbed, and a risk to judge models by. The searches (noise
 reduction, doubling, theory) know nothing else of either. Neighbours differ in one record; scaled
 records have a length of at most 1, targets are in [-1, 1], and the risk has penalty ``λ|θ|²/2``.

@@ -243,7 +243,7 @@ def events_of(certificate: DPCertificate) -> list[Event]:
 
     Guarantee
     ---------
-    Claim DP-20. What was released is as private as these events, fixed before it ran.
+    Claim DP-20. The release is as private as these events, fixed before it ran.
     """
     if certificate.events:
         try:

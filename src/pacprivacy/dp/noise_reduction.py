@@ -131,7 +131,7 @@ class NoisyLevels(ProcessBound):
         return np.asarray(self._current * self._step, dtype=np.float64)
 
     def _draw(self, scaled: Integers, source: BitSource) -> Integers:
-        """Return the noisiest level; remember what each level adds to the next one."""
+        """Return the noisiest level; remember the steps between levels."""
         finest = np.full(scaled.size, self._units[-1], dtype=np.int64)
         current = scaled + sample_discrete_laplace(finest, source)
         coarser, finer = self._units[-2::-1], self._units[:0:-1]

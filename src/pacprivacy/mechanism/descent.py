@@ -1,4 +1,4 @@
-"""Descent on losses of linear scores: what is computed, without noise or coins.
+"""Descent on losses of linear scores, without noise or coins.
 
 Features are centred, clipped and turned into directions of about equal spread, and then rounded to
 whole numbers. A gradient of one row is its slopes, whole numbers too, times its features. So sums

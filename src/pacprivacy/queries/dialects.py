@@ -246,7 +246,7 @@ class _Translation:
             raise self.refuse(part)
 
     def may_be_text(self, part: sql.Node) -> bool:
-        """Whether a column may hold texts, as far as is known."""
+        """Whether a column may hold texts."""
         if not isinstance(part, sql.Column):
             return False
         return part.source not in self.sources or (part.source, part.name) in self.texts

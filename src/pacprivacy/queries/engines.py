@@ -89,7 +89,7 @@ def frame_of_tables(result: Any, library: str = "pandas") -> Any:
 
 
 def arrow_of_tables(columns: Mapping[str, Any]) -> Any:
-    """Return columns as a table that the engine reads without copying; what is masked is NULL."""
+    """Return columns as a table that the engine reads without copying; masked entries are NULL."""
     import pyarrow
 
     masked = {name: c for name, c in columns.items() if isinstance(c, np.ma.MaskedArray)}

@@ -1,7 +1,7 @@
 """What SQL may say: the text of a query, read by the engine's own parser into our tree.
 
 DuckDB parses the text and hands out its tree, so that nothing can mean one thing to us and another
-to the engine. From that tree we take what is listed here and refuse the rest: kinds of nodes,
+to the engine. From that tree we take the listed parts and refuse the rest: kinds of nodes,
 their parts, functions, types. Nothing is run, and no table is there.
 """
 

@@ -161,7 +161,7 @@ class QuerySums(QueryMechanism, SumStatistic):
     def cell_values(self, sums: Sums, keep: float = 1.0) -> Matrix:
         """Return the columns of every cell.
 
-        A sum below three deviations of its noise is no divisor: what is divided by it is ``fill``.
+        A sum below three deviations of its noise is no divisor: the quotient is ``fill``.
         """
         values = sums.values / keep
         least = np.zeros(values.shape)

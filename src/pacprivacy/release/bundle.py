@@ -198,7 +198,7 @@ class BundleSession:
     observation: Observation | None = None
 
     def heat(self, pool: Pool, log_p: Vector) -> Heat | None:
-        """Return what the release is held to, unit by unit; None where nothing limits it."""
+        """Return the limits of the release, unit by unit; None where nothing limits it."""
         if self.balances is None or self.allowed is None:
             return None
         before = ViewTilts(pool).before(log_p, np.arange(pool.n_units))
@@ -460,7 +460,7 @@ def bundle_of(plan: NoisePlan, context: Context) -> Bundle:
 
 @dataclass(frozen=True, slots=True, kw_only=True, eq=False)
 class _AnswerTerms:
-    """What a certificate says on the curator's word."""
+    """Statements of a certificate on the curator's word."""
 
     mechanism: str
     output: str

@@ -589,7 +589,7 @@ def _bin_names(names: list[str], numbers: Vector) -> list[str]:
 
 
 def picked_error_bars(value: Value, like: object) -> Value:
-    """Return of a value from a file what the error bars are about: of estimators, attributes."""
+    """Return the part of a stored value with error bars: of estimators, attributes."""
     if isinstance(value, dict) and isinstance(like, dict):
         for inner in ("attributes", "steps"):
             if "estimator" in value and "estimator" not in like and inner in value:

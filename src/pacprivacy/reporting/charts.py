@@ -1,4 +1,4 @@
-"""The charts: released values with their intervals, and what is promised about them.
+"""The charts: released values with their intervals, and the promise.
 
 Histograms have their edges, two-way tables are a heat map, coefficients lie around zero, and all
 other numbers are dots with intervals, those with errors of one size on one axis.
@@ -275,7 +275,7 @@ def chart_trade_off(
 
 
 class SessionStep(NamedTuple):
-    """One release of a session, and what was spent by then; public."""
+    """One release of a session, and the amount spent by then; public."""
 
     number: int
     mechanism: str

@@ -416,7 +416,7 @@ def _blocks(n_draws: int) -> Iterator[int]:
 def _bound(
     ours: Vector, theirs: Vector, critic: BoundedCritic, gamma: float
 ) -> tuple[float, float]:
-    """Return the bound, and its value after both deviations."""
+    """Return the bound, before and after both deviations."""
     width = max(critic.high - critic.low, 1e-300)
     mean, mass = float(ours.mean()), float(theirs.mean())
     low = mean - empirical_bernstein(

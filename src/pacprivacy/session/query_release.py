@@ -77,7 +77,7 @@ def _text(cell: str | Row) -> str:
 
 
 def query_answer(release: Release) -> QueryAnswer | None:
-    """Return what a release answers, as its query arranges it; None if it is of no query.
+    """Return the answer of a release as its query arranges it; None without a query.
 
     Guarantee
     ---------

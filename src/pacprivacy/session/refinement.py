@@ -534,7 +534,7 @@ class PoolRefinement(Refinement):
 def _part(
     share: AccountShare, fractions: tuple[float, float], nats: float, now: Balances | None
 ) -> AccountShare | None:
-    """Return the budget of the next step, given what the steps before it have left."""
+    """Return the budget of the next step, given the steps before it."""
     done, fraction = fractions
     if nats <= _TINY:
         return None

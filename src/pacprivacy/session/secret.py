@@ -339,7 +339,7 @@ class SessionSecret(HeldSecret):
 
     @abstractmethod
     def total(self, budget: AnyBudget | None) -> Spent:
-        """Return the limits of a session's budget, as far as they are known by now."""
+        """Return the limits of a session's budget, without those fixed later."""
 
     @abstractmethod
     def go_on(self, state: SessionState) -> None:

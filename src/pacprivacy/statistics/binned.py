@@ -192,7 +192,7 @@ class CountQuantiles(_Binned):
 
 
 def _ones(column: Vector, grid: Grid) -> Matrix:
-    """Return a one at the bin of every row; NaN, and what is outside, has none."""
+    """Return a one at the bin of every row; NaN and rows outside have none."""
     places = bin_of(column, grid)
     hits = np.zeros((len(column), len(grid)))
     hits[np.arange(len(column)), places] = 1.0
@@ -255,7 +255,7 @@ def step_deviations(
 ) -> Matrix:
     """Return the error of evenly spread rows within the step of a quantile.
 
-    A ``whole`` number is in the middle of its bin, and what is read is rounded to it.
+    A ``whole`` number is in the middle of its bin, and the result is rounded to it.
     """
     if whole:
         return np.full(at.shape, ROUNDED_DEVIATION)

@@ -210,7 +210,7 @@ class LeastSquaresValue(InfluencedValue):
 
     @property
     def scales(self) -> Vector:
-        """Errors are compared by what they change in the predictions for all rows."""
+        """Errors are compared by their effect on the predictions for all rows."""
         return np.ones(self.X.shape[2])
 
     def _equations(self, kept: Mask) -> tuple[Matrix, Vector]:

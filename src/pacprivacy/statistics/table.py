@@ -501,7 +501,7 @@ class Statistic(Mechanism):
         return label_statistic(numbers, axes)
 
     def check_empty(self, values: Matrix) -> Matrix:
-        """Fill what is empty in some candidate, or refuse it and say what to do."""
+        """Fill groups that are empty in some candidate, or refuse them with advice."""
         empty = np.isnan(values)
         if self.fill is not None:
             return np.where(empty, self.fill, values)

@@ -332,7 +332,7 @@ class UnitSums:
         return total
 
     def lines_of_rows(self) -> Callable[[Integers], Matrix]:
-        """Return a function from numbers of units to what they add to all sums, one a line."""
+        """Return a function from numbers of units to their contributions, one a line."""
         if self.units is None:
             return lambda rows: self.values[rows]
         cells = np.repeat(np.arange(self.n_cells), self.entries_per_cell)

@@ -57,7 +57,7 @@ class ColumnSchema:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Reading:
-    """Declared format of a file; what is left out is detected.
+    """Declared format of a file; omitted parts are detected.
 
     Without ``find_dates`` only columns with a declared format hold dates. ``missing`` are entries
     that stand for gaps in all columns; ``columns`` are those of a schema; declared ``levels`` are
@@ -303,7 +303,7 @@ class _Marks:
 
 
 def _read_each(cells: Coded, name: str, reading: Reading) -> TableColumn:
-    """Return the column of a declared kind; what is not of that kind is a gap."""
+    """Return the column of a declared kind; other entries are gaps."""
     distinct, codes = cells
     date_format, mark = reading.date_formats.get(name), reading.decimal or "."
     read: Callable[[str], float] | None = None
