@@ -270,7 +270,7 @@ class InteractiveAboveThreshold(ProcessBound):
         source: BitSource | None = None,
     ) -> None:
         reach = check_positive(
-            "sensitivity", sensitivity, advice="Bound what one record contributes, by clipping."
+            "sensitivity", sensitivity, advice="Bound the contribution of one record by clipping."
         )
         self.epsilon = check_positive("epsilon", epsilon, advice="Use about 1.")
         reach *= FLOAT_MARGIN

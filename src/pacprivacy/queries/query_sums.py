@@ -248,7 +248,7 @@ class QuerySums(QueryMechanism, SumStatistic):
         return np.concatenate([scaled, *self._counts_below(contributions)], axis=1)
 
     def _counts_below(self, contributions: UnitSums) -> Iterator[npt.NDArray[np.float64]]:
-        """Yield the derivatives of the counts that a quantile is read from, over one unit's part.
+        """Yield the derivatives of the two counts of a quantile, relative to one unit.
 
         A quantile depends on two counts alone; where the others had no say, noise might be
         anything there, and the quantile would be read at the wrong place.

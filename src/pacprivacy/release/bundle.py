@@ -380,8 +380,8 @@ def _check_shapes(bundle: Bundle) -> None:
     sound = {
         "outputs": np.isfinite(bundle.outputs).all() and np.isfinite(bundle.log_p.max()),
         "grid_step": (np.isfinite(bundle.grid_step) & (bundle.grid_step > 0)).all(),
-        "units_per_std": _within(bundle.units_per_std, 1, LARGEST_UNITS),
-        "groups": groups is None or _within(groups, 0, m - 1),
+        "units_per_std": _all_between(bundle.units_per_std, 1, LARGEST_UNITS),
+        "groups": groups is None or _all_between(groups, 0, m - 1),
         "proofs": all(
             1 < p.n_draws <= MOST_DRAWS and 0 < p.gamma < 1 and min(p.seed, p.attempt) >= 0
             for p in bundle.proofs
@@ -394,7 +394,7 @@ def _check_shapes(bundle: Bundle) -> None:
             raise ValueError(name)
 
 
-def _within(array: npt.NDArray[Any], least: int, most: int) -> bool:
+def _all_between(array: npt.NDArray[Any], least: int, most: int) -> bool:
     return bool(((array >= least) & (array <= most)).all())
 
 

@@ -194,7 +194,7 @@ class CoinRecords(ABC):
         *,
         source: Mechanism | None = None,
     ) -> Outputs:
-        """Return the outputs, as ``source`` or else the mechanism describes them."""
+        """Return the outputs with the names of ``source``, by default the mechanism."""
         mechanism = self.mechanism if source is None else source
         return Outputs(
             values=values.reshape(1, -1),

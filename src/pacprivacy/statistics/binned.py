@@ -148,7 +148,7 @@ class CountQuantiles(_Binned):
             start = stop
 
     @property
-    def _per_cell(self) -> tuple[str, ...]:
+    def _cell_parts(self) -> tuple[str, ...]:
         return tuple(f"{q:g}" for q in self.q)
 
     def arrange(self, per_cell: Matrix) -> Vector:
@@ -182,7 +182,7 @@ class CountQuantiles(_Binned):
         return self.arrange(np.hstack(each))
 
     def output_slopes(self, contributions: UnitSums) -> npt.NDArray[np.float64]:
-        """Return the derivatives of the counts below the points of the grid, by distance."""
+        """Return the derivatives of the counts below each grid point."""
         values, shapes = contributions.total().values, []
         for grid, number, bins in self._places():
             slopes = np.zeros((len(values), len(grid) - 2, values.shape[1]))
