@@ -61,7 +61,7 @@ class VoteBalances:
         self._watch(np.full(n_units, self._full), np.full(n_units, reserved * advantage))
 
     def _watch(self, balance: Vector, reserve: Vector) -> None:
-        """Choose the worst-placed units, in one uninterruptible step; the others owe."""
+        """Choose the worst-placed units in one uninterruptible step; others pay later."""
         order = np.argsort(balance)
         watched, others = order[:WATCHED], np.sort(order[WATCHED:])
         lowest, masks = (

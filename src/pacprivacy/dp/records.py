@@ -45,7 +45,7 @@ def read_records(X: Any, name: str = "X") -> Matrix:
 
 
 def read_record_numbers(y: Any, n_records: int, name: str = "y") -> Vector:
-    return _one_each(_as_numbers(name, y), n_records)
+    return _check_one_per_record(_as_numbers(name, y), n_records)
 
 
 def read_regression_records(X: Any, y: Any) -> tuple[Matrix, Vector]:
@@ -62,7 +62,7 @@ def finite_records(rows: Matrix) -> Matrix:
 
 def encode_record_labels(y: Any, classes: tuple[Any, ...], n_records: int) -> Integers:
     """Return each label's place among the declared classes, and -1 for any other label."""
-    labels = _one_each(record_array(y), n_records)
+    labels = _check_one_per_record(record_array(y), n_records)
     _check_type(labels, classes)
     places = np.full(n_records, -1, dtype=np.int64)
     for place, label in enumerate(classes):
@@ -102,7 +102,7 @@ def _is_same(entry: Any, label: Any) -> bool:
         return False
 
 
-def _one_each(target: Array, n_records: int) -> Array:
+def _check_one_per_record(target: Array, n_records: int) -> Array:
     if target.shape != (n_records,):
         raise DataError(
             f"y must have one entry for each row of X; got {target.ndim} axes, or another number "

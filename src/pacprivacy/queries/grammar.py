@@ -198,7 +198,7 @@ def read_sql(text: str) -> sql.Query:
         if not is_seen(character):
             raise QueryError(
                 "the query must be of characters that can be seen; got one that cannot "
-                f"(U+{ord(character):04X}). Write it anew, without it."
+                f"(U+{ord(character):04X}). Remove this character."
             )
     parsed = _parse(text)
     if parsed["error"]:

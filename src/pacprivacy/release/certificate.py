@@ -303,7 +303,7 @@ class Certificate(ABC):
         return min(1.0, max(0.0, 2.0 * self.promised_success - 1.0))  # exact: no rounding
 
     def success_at(self, prior: float) -> float:
-        """Return the most success of a guess of one unit's membership at another prior."""
+        """Return the largest success of a guess of one unit's membership at another prior."""
         return success_at(self.advantage, prior)
 
     @property

@@ -390,7 +390,7 @@ def account_share(
     if requested is not None and share is not None:
         raise BudgetError("budget and share must not both be given. Leave one out.")
     amounts = Spent() if requested is None else requested
-    _check_left("information", amounts.mi_nats, left.mi_nats)
+    _check_remaining("information", amounts.mi_nats, left.mi_nats)
     nats = left.mi_nats
     if nats is not None and requested is None:
         nats *= portion
@@ -414,7 +414,7 @@ def account_share(
     most = balances.increment_left
     if left.success_increment is not None and left.success_increment < most:
         most = left.success_increment * (1 - MARGIN)
-    _check_left("membership", None if level is None else level - BLIND, most)
+    _check_remaining("membership", None if level is None else level - BLIND, most)
     allowed = balances.per_unit if share is None else part * balances.per_unit
     if n_left is not None:
         allowed = balances.planned(n_left, purse.spent.n_releases)
@@ -432,7 +432,7 @@ def account_share(
     )
 
 
-def _check_left(name: str, wanted: float | None, left: float | None) -> None:
+def _check_remaining(name: str, wanted: float | None, left: float | None) -> None:
     """Refuse more than the remaining budget."""
     if left is not None and left <= ROUNDING:
         raise BudgetExceededError(
