@@ -248,6 +248,7 @@ _PARAMETERS: Final = (  # as the library names them, and as they are typed
         r"^budget must be given for a new session; got None, (.*?) For example .*",
         r'--total must be given for a new session, \1 For example --total "membership<=0.6".',
     ),
+    (r"\bdataset=(?=')", "--dataset "),
     (r"^(attack|audit|budget|keep|missing|output|rule|unit|where) must\b", r"--\1 must"),
     (r"^q must\b", "--quantiles must"),
     (r"\bq=\(([\d., ]+)\)", lambda match: "--quantiles " + match[1].replace(" ", "")),

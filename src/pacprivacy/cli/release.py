@@ -221,7 +221,15 @@ def _open_session(
         principal=account.principal or "default",
         state=account.state,
     )
-    return study.open_session(place, total, drawn), study.of_rows()
+    session = study.open_session(place, total, drawn)
+    book = session.account()
+    if book.state is None and (others := book.other_datasets()):
+        note = (
+            f"{place.dataset!r} gets a budget of its own beside {', '.join(map(repr, others))}. If "
+            f"it is the same table under a new name, use --dataset {others[0]!r}"
+        )
+        tell_curator([note], quiet=drawn.progress is False)
+    return session, study.of_rows()
 
 
 @contextmanager

@@ -122,6 +122,11 @@ class Account(SpendLog, ProcessBound):
         """Name of the session's data in the ledger; public."""
         return self._owner.dataset
 
+    def other_datasets(self) -> tuple[str, ...]:
+        """Return the other datasets of the ledger, in order."""
+        names = {balance.dataset for balance in self._ledger.balances()}
+        return tuple(sorted(names - {self.dataset}))
+
     @property
     def data_digest(self) -> str:
         """Digest of the session's data; curator-only."""

@@ -209,10 +209,12 @@ class Session(SecretHolder):
                 secret.go_on(self._book.state)
             elif budget is None:
                 dataset = "" if book is None else book.dataset
+                known = () if book is None else book.other_datasets()
+                instead = "".join(f" To go on with {name!r}: dataset={name!r}." for name in known)
                 raise BudgetError(
                     f"budget must be given for a new session; got None, and dataset {dataset!r} "
-                    "has none to go on with. For example budget=pac.Information(1), or --total "
-                    "'mi<=1'."
+                    f"has none to go on with.{instead} For example budget=pac.Information(1), or "
+                    "--total 'mi<=1'."
                 )
         except BaseException:
             if book is not None:

@@ -98,7 +98,23 @@ def test_without_a_total_there_is_no_new_session(study: Path) -> None:
     assert result.exit_code == 2
     assert "--total must be given for a new session" in result.stderr
     assert '--total "membership<=0.6"' in result.stderr
+    assert "To go on with 'others': --dataset 'others'" in result.stderr
     assert len(entries()) == 1
+
+
+def test_a_table_under_a_new_name_is_pointed_to_its_budget(study: Path) -> None:
+    first = release(*FIRST, output="one")
+    assert first.exit_code == 0
+    assert "budget of its own" not in first.stderr
+    (study / "people.csv").rename(study / "february.csv")
+    words = ("release", "february.csv", "--columns", "age,income", "--subsets", "16")
+    words = (*words, "--ledger", "study.db")
+    second = pac(*words, *FIRST, "-o", "two")
+    assert second.exit_code == 0
+    assert "'february' gets a budget of its own beside 'people'" in second.stderr
+    third = pac(*words, *FIRST[:4], "--dataset", "people", "-o", "three")
+    assert third.exit_code == 0
+    assert "budget of its own" not in third.stderr
 
 
 @pytest.mark.parametrize("change", ["rows", "unit"])
