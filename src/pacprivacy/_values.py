@@ -278,6 +278,7 @@ SUPPRESSED: Final = ".."  # stands for a number whose interval is too wide
 DATES: Final = "dates are days since 1970-01-01: "
 ESTIMATES: Final = "are estimates for all records"
 SURVEY: Final = "survey: "
+WEIGHTED: Final = "rows are weighted by "
 NO_INTERVAL: Final = "numbers have no interval: they do not estimate those of all records"
 SIMULATION: Final = "SIMULATION: seeded randomness; this release protects nobody."
 

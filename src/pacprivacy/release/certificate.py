@@ -29,6 +29,7 @@ from pacprivacy._values import (
     ESTIMATES,
     NO_INTERVAL,
     SURVEY,
+    WEIGHTED,
     Verified,
     are_dates,
     digest_of,
@@ -78,6 +79,11 @@ class _AnyFacts(msgspec.Struct):
     composition: dict[str, Fact] | None
 
 
+_OF_ROWS: Final = re.compile(
+    r"count by |"
+    r"(?:study|sum|mean|median|quantiles|variance|rate|histogram|ols|logistic|poisson) of ",
+    re.IGNORECASE,
+)
 SCHEMA_VERSION: Final = 2
 FIRST_VERSION: Final = 1  # of pools alone: no field says so
 
@@ -270,6 +276,14 @@ class Certificate(ABC):
         )
         short = [note.partition(".")[0] for note in self.notes if NO_INTERVAL in note]
         return tuple(f"{text[:1].upper()}{text[1:]}." for text in (*facts, *short))
+
+    @property
+    def counted(self) -> tuple[str, ...]:
+        """What the numbers count where it is rows, or weights of rows, in sentences."""
+        several = self.unit != "record" and _OF_ROWS.match(self.mechanism) is not None
+        rows = [f"Every row counts, and a {self.unit} may have several."] if several else []
+        weights = [f"R{text[1:]}." for text in self.public if text.startswith(WEIGHTED)]
+        return (*rows, *weights)
 
     @property
     def promised_success(self) -> float:

@@ -11,7 +11,7 @@ import numpy as np
 import numpy.typing as npt
 
 from pacprivacy._checks import Integers, Matrix, Vector, as_told, shorten, suggestion
-from pacprivacy._values import DATES
+from pacprivacy._values import DATES, WEIGHTED
 from pacprivacy.errors import MechanismError
 from pacprivacy.mechanism import (
     FILLED_GAPS,
@@ -174,7 +174,7 @@ class Statistic(Mechanism):
         if self.missing != "error":
             lines.append(f"gaps: {_GAPS[self.missing]}")
         if self.weights is not None:
-            lines.append(f"rows are weighted by {self.weights!r}")
+            lines.append(f"{WEIGHTED}{self.weights!r}")
         if dates := self._dates:
             lines.append(f"{DATES}{', '.join(dates)}")
         return tuple(lines)

@@ -53,6 +53,31 @@ def test_histograms_are_drawn_between_their_edges(people: pd.DataFrame) -> None:
     assert np.array_equal(drawn, np.column_stack([lower, upper]))
 
 
+def test_what_is_counted_is_said_beside_the_numbers(people: pd.DataFrame, tmp_path: Path) -> None:
+    people = people.assign(weight=2.0)
+    of_persons = people.assign(person=np.arange(len(people)) // 3)
+    counted = "Every row counts, and a person may have several."
+    weighted = "Rows are weighted by 'weight'."
+    said: tuple[str, ...]
+    for number, (statistic, units, said) in enumerate(
+        (
+            (pac.stats.histogram("age", bins=[0, 50, 100]), "person", (counted,)),
+            (pac.stats.mean("pay", by="region", weights="weight"), "person", (counted, weighted)),
+            (pac.stats.count(by="region", weights="weight"), None, (weighted,)),
+            (np.mean, None, ()),
+        )
+    ):
+        data: Any = people if units is None else of_persons
+        data = people["pay"].to_numpy() if statistic is np.mean else data
+        release = pac.privatize(statistic, data, BUDGET, units=units, sample=pac.Coins(keep=0.9))
+        assert release.certificate.counted == said
+        page = pac.report(release.save(tmp_path / str(number))).read_text(encoding="utf-8")
+        assert [line for line in (counted, weighted) if line.replace("'", "&#39;") in page] == [
+            *said
+        ]
+        assert "At the odds of this release, &#34;used&#34; is right 90 times in 100" in page
+
+
 def test_two_way_tables_are_heat_maps(people: pd.DataFrame) -> None:
     release = released(people, pac.stats.crosstab("region", "smoker"))
     layout = value_layout(release.value, len(release.rows()))
