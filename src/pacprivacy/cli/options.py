@@ -149,7 +149,7 @@ class TableOptions(ReadingOptions):
     rule: str | None = option(
         "NAME", "Noise rule; the least certified noise if absent.", choices=RULES
     )
-    bins: int | None = option("N", "Histogram bins.")
+    bins: int | None = option("N", "Number of histogram bins; a --study takes edges of your own.")
     ranges: str | None = option(
         "LIST", "Public ranges of columns: 0,120 or 'age=0,120;pay=0,1e6'. Histograms need them."
     )
@@ -453,13 +453,13 @@ def read_range_options(name: str, text: str) -> DeclaredRanges:
     }
 
 
-def find_bundle_option(release: Path, bundle: Path | None) -> Path:
-    """Return the file of the curator's bundle, which must be there."""
+def find_bundle_option(release: Path, bundle: Path | None, *, without: str = "") -> Path:
+    """Return the file of the curator's bundle; if it is not there, say what holds without it."""
     path = release_file(release).parent / "curator.npz" if bundle is None else bundle
     if not path.is_file():
         raise CertificateError(
-            f"bundle must be a file; got {path}, which is not there. "
-            f"Name it with --bundle, or ask the curator to run this."
+            f"bundle must be a file; got {path}, which is not there. Name it with --bundle, or ask "
+            f"the curator to run this.{without}"
         )
     return path
 

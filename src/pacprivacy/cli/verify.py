@@ -76,7 +76,7 @@ def _verify(
             {**verification.not_checkable, "value": VALUE},
         )
     else:
-        path = find_bundle_option(release, bundle)
+        path = find_bundle_option(release, bundle, without=f" All that was checked: {sealed}.")
         held = load_bundle(path)
         verification = verify_certificate(certificate, held)
         items = dict(verification.figures)
@@ -160,7 +160,7 @@ def _sealed(content: Any, public_key: Path | None) -> str:
         return "The file has no digest: it is of an earlier version, or a certificate alone."
     whole = f"Value and certificate are as they were written: SHA-256 {content['digest']}"
     if "signature" not in content:
-        return f"{whole}, not signed"
+        return f"{whole}, not signed: whoever changes the file can change that number too"
     how = (
         "not checked: give --public-key" if public_key is None else f"by the owner of {public_key}"
     )

@@ -252,6 +252,21 @@ def test_verify_says_who_signed(folder: Path) -> None:
     assert "not signed" in verified(folder / "plain" / "release.json")
 
 
+def test_verify_without_a_bundle_fails_and_says_what_it_checked(
+    folder: Path, tmp_path: Path
+) -> None:
+    alone = tmp_path / "release.json"
+    alone.write_bytes((folder / "release.json").read_bytes())
+    for key, code, says in (
+        (folder / "key.pub", 2, f"signed (by the owner of {folder / 'key.pub'})"),
+        (folder / "other.pub", 2, "must be signed by the owner"),
+    ):
+        result = CliRunner().invoke(app, ["verify", str(alone), "--public-key", str(key)])
+        assert result.exit_code == code
+        assert says in result.stderr
+        assert ("All that was checked" in result.stderr) == (key.name == "key.pub")
+
+
 def test_files_of_earlier_versions_are_read(folder: Path, tmp_path: Path) -> None:
     content = json.loads((folder / "plain" / "release.json").read_text())
     path = tmp_path / "release.json"
