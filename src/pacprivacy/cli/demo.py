@@ -22,7 +22,7 @@ SUCCESS: Final = 0.60
 N_SUBSETS: Final = 500
 MEASURED: Final = 4  # radius, texture, perimeter and area of a tumour
 TITLES: Final = {
-    "mean": "Mean of four measurements of 569 tumours; a coin decides for each patient:",
+    "mean": "Mean radius, texture, perimeter, area of 569 tumours; a coin decides for each record:",
     "kmeans": "Centres of two clusters of 150 iris flowers; the sample is one of a pool:",
 }
 

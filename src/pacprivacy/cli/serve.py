@@ -66,10 +66,15 @@ def _serve(
     if grant is not None or revoke is not None:
         _change_tokens(tokens, grant, revoke, screen)
         return
-    if ledger is None or (models is None and source is None):
+    if models is None and source is None:
         raise LedgerError(
-            "MODELS or --tables, and --ledger, must be given; got none. Save a predictor with "
+            "MODELS or --tables must be given; got none. Save a predictor with "
             "predictor.save('churn.pac', ledger='study.db')."
+        )
+    if ledger is None:
+        raise LedgerError(
+            "--ledger must be given; got none. For tables it may be a new file, for MODELS it is "
+            "the ledger that they were saved with. For example --ledger study.db."
         )
     _check_door(host, behind_proxy or tls_cert is not None)
     options.check_coin_budget(parse_budget(per_query), name="--per-query", advice="")
@@ -193,5 +198,7 @@ serve = Verb(
     example="""\
   pac serve --grant ann
   pac ledger create study.db --dataset churn --principal ann --increment 1%
-  pac serve churn.pac --ledger study.db""",
+  pac serve churn.pac --ledger study.db
+  pac serve --tables shop.duckdb --unit customer.id --via orders=customer_id \\
+      --ledger study.db --total "membership<=0.6\"""",
 )

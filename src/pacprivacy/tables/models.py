@@ -479,9 +479,10 @@ def find_model(name: str, options: ModelOptions) -> Model | StatisticModel:
     for option in (option for other in MODELS.values() for option in other.takes):
         if getattr(options, option) is not None and option not in model.takes:
             owners = ", ".join(n for n, m in MODELS.items() if option in m.takes)
+            study = " A --study takes weights for all of its tables." if option == "weights" else ""
             raise DataError(
                 f"--{OPTION_NAMES.get(option, option)} must be left out for --model {name}; "
-                f"got a value. It belongs to --model {owners}."
+                f"got a value. It belongs to --model {owners}.{study}"
             )
     for option in model.needs:
         if option == "ranges" and options.universe_facts:

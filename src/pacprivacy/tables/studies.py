@@ -42,6 +42,11 @@ _SHARED: Final = ("where", "levels", "missing", "fill", "categories", "ranges")
 _WHOLE: Final = ("schema", "unit", "weights", "strata", "cluster", "suppress", "tables")
 _OFFICIAL: Final = ("standard", "compare", "how", "margins", "base")
 _OWN: Final = ("statistic", "columns", "by", "target", "q", "bins", "per", "importance")
+_BY_COLUMN: Final = {
+    "levels": '{ region = ["north", "south"] }',
+    "ranges": "{ age = [0, 120] }",
+    "standard": '{ age = { "0-39" = 50, "40+" = 50 } }',
+}
 _TEXTS: Final = (
     "schema",
     "where",
@@ -222,8 +227,11 @@ def _check_options(where: str, options: Spec, known: tuple[str, ...]) -> None:
             listed or isinstance(value, str)
         ):
             raise DataError(f'{name} of {where} must name columns; got {value!r}. Write ["age"].')
-        if name in ("levels", "ranges", "standard") and not isinstance(value, dict):
-            raise DataError(f"{name} of {where} must be a table by column; got {value!r}.")
+        if name in _BY_COLUMN and not isinstance(value, dict):
+            raise DataError(
+                f"{name} of {where} must be a table by column; got {value!r}. "
+                f"Write {name} = {_BY_COLUMN[name]}."
+            )
 
 
 def read_study(

@@ -32,10 +32,18 @@ def folder(tmp_path_factory):
     return Folder.make(tmp_path_factory.mktemp("cli"))
 
 
+@pytest.mark.parametrize("words", [("churn.pac",), ("--tables", "shop.duckdb")])
+def test_without_a_ledger_it_does_not_start(folder, words, monkeypatch):
+    monkeypatch.chdir(folder.path)
+    found = run(*words)
+    assert found.exit_code == 2
+    assert "--ledger must be given" in found.output
+
+
 @pytest.mark.parametrize(
     ("words", "said"),
     [
-        ((), "MODELS or --tables, and --ledger, must be given"),
+        ((), "MODELS or --tables must be given"),
         (("--host", "0.0.0.0"), "travel in the clear"),
         (("--host", "example.org"), "travel in the clear"),
         (("--tls-cert", "a.pem"), "must be given together"),
