@@ -31,7 +31,7 @@ def at_most(
 
     Guarantee
     ---------
-    Claim R-5. What is printed is at least ``bound``, by less than one unit of its last digit.
+    Claim R-5. The text is at least ``bound``, by less than one unit of its last digit.
     """
     return _write(bound, ROUND_CEILING, decimals, significant, percent)
 

@@ -1,4 +1,4 @@
-"""How much an attacker may learn, as plain immutable data.
+"""Limits on an attacker's gain, as plain immutable data.
 
 ``Information`` bounds every inference about the secret; ``Membership`` bounds the best guess of
 one unit's membership; ``EpsilonEquivalent`` is ``Membership`` in the vocabulary of differential

@@ -8,9 +8,9 @@
 ['north', 'south']
 
 A table is a pandas, polars or Arrow frame, or an array. A row with a gap is dropped, or the gap is
-filled by what the used rows say. Names of columns and the levels of categories do not depend on who
-is used: they are declared with ``levels``, or those that occur in all records, which the
-certificate then lists as published without noise.
+filled from the used rows. Names of columns and levels of categories are the same for every
+sample. Levels are declared with ``levels``; otherwise all records decide, and the certificate lists
+them as published without noise.
 
 Rows of several tables are joined before, and ``units`` names the person; or ask
 :func:`pacprivacy.sql`.

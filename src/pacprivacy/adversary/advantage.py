@@ -1,4 +1,4 @@
-"""How well the best attacker tells a unit that was used from one that was left out.
+"""Largest success of an attacker who tells used units from those left out.
 
 For a unit in a share ``f`` of the candidates let ``a = (Q - f) / (2 f (1 - f))``, where ``Q`` is
 the attacker's belief, after the release, that it was used. ``E |a|`` is the unit's advantage (math
@@ -143,7 +143,7 @@ class AdvantageSums:
 
 
 def advantage_deviation(squares: Vector, width: Vector, level: float) -> Vector:
-    """Return how far a mean may be from its sample, by the best of a few fixed rates (claim T-5).
+    """Return the largest distance of a mean from its sample, by a few fixed rates (claim T-5).
 
     ``squares`` is the sample mean of ``(x - c)²`` with ``c`` fixed beforehand, ``width`` a bound of
     ``|x - c|`` on the side that counts, ``level`` is ``ln(1/γ)/N``.
@@ -299,7 +299,7 @@ def _ascending(values: Vector) -> Units:
 
 
 def advantage_room(view: View, pool: Pool, variance: float, n_draws: int, *, gamma: float) -> float:
-    """Return about how far above the truth the bound of the worst unit's success will be."""
+    """Estimate the gap between the bound of the worst unit's success and the truth."""
     if has_line_advantage(view):
         return GRID_STEPS[-1] ** 2 / 8 * CURVATURE
     share = pool.counts() / pool.n_subsets

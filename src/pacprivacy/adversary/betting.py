@@ -80,7 +80,7 @@ class InfluenceWager:
         return self._advantages.progress(units[~self._advantages.done[units]])
 
     def add(self, distances: Vector, units: Integers) -> None:
-        """Add how far the given units move the release in one draw; infinite if undefined."""
+        """Add the influence of the given units in one draw; infinite if undefined."""
         open_units = ~self._advantages.done[units]
         self._advantages.add(draw_gains(distances[open_units]), units[open_units])
         self._moves.add((distances > LARGE_MOVE).astype(np.float64), units)

@@ -1,4 +1,4 @@
-"""What the exact attacker learns of one release: information, and the best guess of membership.
+"""Gain of the exact attacker from one release: information, and the best guess of membership.
 
 Information and other divergences are means, over simulated releases, of bounded functions of the
 attacker's posterior. The best guess of one unit's membership is the definition of PAC privacy

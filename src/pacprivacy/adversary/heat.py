@@ -179,13 +179,13 @@ def noiseless_heat_charges(view: View, pool: Pool, heat: Heat) -> Vector:
 
 
 def heat_room(variance: float, n_draws: int, *, width: float, gamma: float) -> float:
-    """Return about how far above the truth a charge will be proved, relative to ``width``."""
+    """Estimate the gap between a proved charge and the truth, relative to ``width``."""
     level = math.log(len(RATES) * N_BOUNDS / gamma) / n_draws
     return float(advantage_deviation(np.array([variance]), np.array([1.2 * width]), level)[0])
 
 
 def heat_draws(heat: Heat, gamma: float) -> int:
-    """Return how many draws can show that a well-known unit stays within the reserve."""
+    """Return the number of draws that prove a well-known unit within the reserve."""
     if not (np.abs(heat.before) > np.sqrt(heat.balance)).any() or heat.extra <= 0:
         return HEAT_PILOT
     level = math.log(len(RATES) * N_BOUNDS / gamma)

@@ -1,8 +1,8 @@
 """Success of attackers when every unit has a coin: one release, a session, and on average.
 
 A unit changes the released sums by its *influence*, measured in deviations of the noise. It is the
-same whoever else is used, so the bound holds against an attacker who knows all other coins. In a
-session the squares of influence add up, on a clock for every unit. Where influence depends on the
+same for any other used units, so the bound holds against an attacker who knows all other coins. In
+a session the squares of influence add up, on a clock for every unit. Where influence depends on the
 other used units, the bound is an average over their coins; an average hides rare large changes, so
 the probability of a change by more than three deviations is limited, too.
 """
@@ -113,7 +113,7 @@ def influence_risk(charges: Vector, *, keep: float, total_variation: float = 0.0
     Guarantee
     ---------
     Claim C-2. Assumes that the integers with and without a unit are ``charges`` deviations of the
-    noise apart at most, whoever else is used, that coins are independent, and that the noise is
+    noise apart at most, for any other used units, that coins are independent, and that the noise is
     within ``total_variation`` of a function of a continuous one. Ensures every field for every
     attacker, whatever they know of the other units; ``groups`` for units whose coins agree.
     """
@@ -268,7 +268,7 @@ class InfluenceProof(ABC):
     def risk(self, noise_std: Vector, rounding: float) -> AverageRisk:
         """Return bounds on the success of attackers, by the noise of each direction.
 
-        ``rounding`` is what rounding the value to whole numbers may add to a distance.
+        ``rounding`` is the largest effect of rounding on a distance.
         """
 
     @property

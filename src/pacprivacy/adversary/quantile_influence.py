@@ -1,4 +1,4 @@
-"""How much one unit moves a quantile of the used units, exactly.
+"""Exact influence of one unit on a quantile of the used units.
 
 The quantile is an order statistic: of ``k`` used records the one at place ``ceil(q k)``. A unit
 that joins them leaves it, or moves it to the used record next to it, or to itself. Which record is
@@ -333,13 +333,13 @@ def _above(hits: int, n: int, chance: float) -> float:
 
 
 def _used_range(n: int, keep: float) -> tuple[int, int]:
-    """Return how few and how many of ``n`` are used, but for a negligible chance; at least one."""
+    """Return the least and the largest number of ``n`` used, but for a negligible chance."""
     reach = WINDOW_STD * math.sqrt(n * keep * (1 - keep)) + WINDOW_MORE
     return max(1, math.floor(n * keep - reach)), max(1, min(n, math.ceil(n * keep + reach)))
 
 
 def _longest_gap(n_values: int, keep: float) -> int:
-    """Return how far apart neighbours are at most, but for a negligible chance."""
+    """Return the largest distance of neighbours, but for a negligible chance."""
     steps = math.log(GAP_CHANCE / n_values) / math.log1p(-keep)
     return min(n_values, 2 + math.ceil(steps))
 

@@ -317,7 +317,7 @@ class ViewTilts:
         return sums
 
     def shifts(self, points: Matrix, log_prior: Vector) -> Matrix:
-        """Return how far each unit's membership moves the mean of points, (n_units, q)."""
+        """Return the shift of the mean of points by each unit's membership, (n_units, q)."""
         weights = np.exp(log_prior)
         weighted = weights[:, None] * (points - weights @ points)
         size = max(float(np.abs(weighted).max(initial=0.0)), 1e-300)

@@ -61,10 +61,13 @@ class VoteBalances:
         self._watch(np.full(n_units, self._full), np.full(n_units, reserved * advantage))
 
     def _watch(self, balance: Vector, reserve: Vector) -> None:
-        """Choose the worst-placed units, in one uninterruptible step; the others owe."""
+        """Choose the worst-placed units in one uninterruptible step; others pay later."""
         order = np.argsort(balance)
         watched, others = order[:WATCHED], np.sort(order[WATCHED:])
-        lowest, masks = _lowest(balance, reserve, others), self._tilts.masks(watched, np.float64)
+        lowest, masks = (
+            _lowest_balance(balance, reserve, others),
+            self._tilts.masks(watched, np.float64),
+        )
         owed = np.zeros((self._tilts.rows, self._tilts.rows))
         self.balance, self.reserve, self._watched, self._others = balance, reserve, watched, others
         self._others_lowest, self._masks, self._owed = lowest, masks, owed
@@ -96,7 +99,7 @@ class VoteBalances:
             raise ValueError("reserve")
         self.balance, self.reserve, self._owed = balance, reserve, owed
         self._watched, self._others = watched, others
-        self._others_lowest = _lowest(balance, reserve, others)
+        self._others_lowest = _lowest_balance(balance, reserve, others)
         self._masks = self._tilts.masks(watched, np.float64)
         self._owed_cubes, self._owed_more, self._booked = rest.tolist()
 
@@ -123,7 +126,7 @@ class VoteBalances:
 
     def _holds(self, square: float) -> bool:
         for (worst, reserve), owed in (
-            (_lowest(self.balance, self.reserve, self._watched), 0.0),
+            (_lowest_balance(self.balance, self.reserve, self._watched), 0.0),
             (self._others_lowest, self._most_owed()),
         ):
             if math.isinf(worst):  # there are no others
@@ -227,7 +230,7 @@ class VoteBalances:
         return rounded
 
 
-def _lowest(balance: Vector, reserve: Vector, units: Units) -> tuple[float, float]:
+def _lowest_balance(balance: Vector, reserve: Vector, units: Units) -> tuple[float, float]:
     least = (float(array[units].min(initial=math.inf)) for array in (balance, reserve))
     return next(least), next(least)
 

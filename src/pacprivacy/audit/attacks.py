@@ -238,7 +238,7 @@ def _features(releases: Releases, groups: Integers) -> Matrix:
 
 
 def attack_mean_shifts(whitened: Matrix, members: Mask) -> Matrix:
-    """Return how the mean of whitened releases moves with each unit, shape (n_units, q)."""
+    """Return the shift of the mean of whitened releases by each unit, shape (n_units, q)."""
     inside = members.astype(np.float64)
     n_in = inside.sum(axis=0)
     n_out = len(whitened) - n_in

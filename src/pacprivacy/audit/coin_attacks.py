@@ -99,7 +99,7 @@ class CoinTarget:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class CoinGame:
-    """How attacks are measured: how many trials, with which seed."""
+    """Settings of attacks: number of trials, seed."""
 
     n_trials: int
     seed: int

@@ -66,7 +66,7 @@ def split_descent_budget(mi_nats: float, n_steps: int) -> Vector:
 
 @dataclass(frozen=True, slots=True, kw_only=True, eq=False)
 class Descent:
-    """How to descend on an :class:`Objective` in ``n_steps`` steps; every field is public.
+    """Settings of a descent on an :class:`Objective` in ``n_steps`` steps; every field is public.
 
     Parameters
     ----------
@@ -122,7 +122,7 @@ class DescentRun:
     """Releases of a descent; all is public, the belief only for readers who know the pool.
 
     ``path`` holds all iterates, the start included. ``budgets`` were fixed before the first step.
-    ``charges`` are what each release really needed, given the ones before: an odometer. It depends
+    ``charges`` are the true costs of the releases, given those before: an odometer. It depends
     on the releases, so its sum is not the bound; the budgets are.
     """
 

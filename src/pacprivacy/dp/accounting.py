@@ -111,7 +111,7 @@ def account(
     Guarantee
     ---------
     Claims DP-4, DP-5 and DP-20. Every figure is an upper bound on the loss, up to the arithmetic
-    of dp-accounting. What is computed may be chosen adaptively, the events may not: they are fixed
+    of dp-accounting. Computations may be chosen adaptively, events may not: they are fixed
     before any answer is seen.
     """
     composed = read_events(events, neighbours)
@@ -341,7 +341,7 @@ def advantage(
 
 @dataclass(frozen=True, slots=True, kw_only=True, eq=False)
 class TradeOffCurve:
-    """How well any test tells two neighbours apart, as f-DP asks; public.
+    """Trade-off of errors for every test of two neighbours (f-DP); public.
 
     ``deltas`` are the ``δ`` at every one of ``epsilons``, which determine the curve.
     """
@@ -396,7 +396,7 @@ def accounting_noise_advantage(epsilon: float, delta: float, n_numbers: int) -> 
 def calibrate_to_advantage(
     advantage_at: Callable[[float], float], target: float, *, delta: float = 1e-5
 ) -> float:
-    """Return the largest ``ε`` at which a method's advantage keeps a target, rounded down.
+    """Return the largest ``ε`` with an advantage within a target, rounded down.
 
     At a fixed ``δ`` this finds the ``ε`` that makes a method as private as a membership success
     ``(1 + target)/2`` asks for, and no more. ``advantage_at`` returns the advantage at an ``ε``,

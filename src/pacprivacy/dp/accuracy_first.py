@@ -1,6 +1,6 @@
 """Accuracy first: ask for an accuracy, and pay the least privacy loss that reaches it.
 
-A *method* is what a user asks for: a model, its bounds, an accuracy. On data it becomes a
+A *method* is a request: a model, its bounds, an accuracy. On data it becomes a
 *problem*: numbers that are perturbed, and a risk to judge models by. The searches (noise
 reduction, doubling, theory) know nothing else of either. Neighbours differ in one record; scaled
 records have a length of at most 1, targets are in [-1, 1], and the risk has penalty ``λ|θ|²/2``.
@@ -50,7 +50,7 @@ SEARCHES: Final[dict[Search, str]] = {
 
 
 class Part(NamedTuple):
-    """Numbers that get noise together, and how far one record moves them, in absolute sum."""
+    """Numbers that get noise together, and their sensitivity in absolute sum."""
 
     name: str
     values: Vector
@@ -228,7 +228,7 @@ class RidgeOptimumProblem(RidgeProblem):
 
 @dataclass(frozen=True, slots=True, kw_only=True, eq=False)
 class SearchOutcome:
-    """Where a search stopped; every field is public.
+    """Last step of a search; every field is public.
 
     The tests and the releases cost ``test_epsilon`` and ``level_epsilon``, together the ex-post
     loss; ``most_epsilon`` is the cost of the last level, known before the start. A model

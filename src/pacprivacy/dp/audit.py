@@ -27,7 +27,7 @@ Draw = Callable[[int, int], Any]
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class DPAudit:
-    """How large the privacy loss is at least, beside what was promised (claim DP-6).
+    """Lower bound on the privacy loss, beside the promise (claim DP-6).
 
     At ``delta`` the true ``ε`` is at least ``epsilon_lower``, with probability ``confidence``;
     ``epsilon`` was promised. ``hits`` says how often the event happened on either data set.

@@ -211,7 +211,7 @@ TOO_MUCH: Final = (
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Steps:
-    """How a private descent goes; every number is public and must not come from the data.
+    """Settings of a private descent; every number is public and must not come from the data.
 
     Momentum, Adam and penalties cost no privacy.
 

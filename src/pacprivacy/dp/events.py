@@ -243,7 +243,7 @@ def events_of(certificate: DPCertificate) -> list[Event]:
 
     Guarantee
     ---------
-    Claim DP-20. What was released is as private as these events, fixed before it ran.
+    Claim DP-20. The release is as private as these events, fixed before it ran.
     """
     if certificate.events:
         try:
@@ -332,7 +332,7 @@ def event_pure_loss(event: Event) -> float | None:
 
 
 def event_grid_distance(events: Iterable[Event]) -> float:
-    """Return how far the discrete noise of all runs is from continuous noise in total."""
+    """Return the total distance of the discrete noise of all runs from continuous noise."""
     return math.fsum(
         dp_noise_distance(
             event.count * event.n_numbers,

@@ -178,7 +178,7 @@ def _perturb_statistics(
 def regression_sensitivities(
     x_bound: float, y_bound: float, neighbours: Neighbours
 ) -> tuple[float, float, float]:
-    """Return how far a record moves the least eigenvalue, the upper triangle, and ``Xᵀy``."""
+    """Return the sensitivity of the least eigenvalue, the upper triangle, and ``Xᵀy``."""
     reach, squared = REACH[neighbours], x_bound**2
     return squared, math.sqrt(reach) * squared, reach * (x_bound * y_bound)
 
@@ -517,7 +517,7 @@ def output_perturbation(
 def perturbation_excess(
     noise_std: float, n_features: int, penalty: float, curvature: float
 ) -> tuple[float, float]:
-    """Return by how much noise raises the expected sum at most: at once, and for each record."""
+    """Return the largest increase of the expected sum by noise: at once, and for each record."""
     return noise_std**2 * n_features * penalty / 2.0, noise_std**2 * curvature / 2.0
 
 

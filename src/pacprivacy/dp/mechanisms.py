@@ -37,7 +37,7 @@ def laplace(
 ) -> DPRelease:
     """Release numbers with Laplace noise; the value has the shape of ``values``.
 
-    ``sensitivity`` is how far neighbours can move all numbers together, as a sum of absolute
+    ``sensitivity`` is the largest change of all numbers between neighbours, as a sum of absolute
     changes. It must hold for every data set, so it comes from clipping, not from these data.
 
     Guarantee
@@ -117,9 +117,9 @@ def exponential(
 ) -> DPRelease:
     """Release the place of one candidate of a public list, likely one with a high score.
 
-    ``sensitivity`` is how far neighbours can move any one score. ``monotone`` says that they move
-    all scores in the same direction, as adding a record to counts does; then half the noise is
-    enough, for ``add_remove`` only.
+    ``sensitivity`` is the largest change of any score between neighbours. ``monotone`` says that
+    they move all scores in the same direction, as adding a record to counts does; then half the
+    noise is enough, for ``add_remove`` only.
 
     Guarantee
     ---------
@@ -154,7 +154,7 @@ def exponential(
 def exponential_score_loss(
     n_candidates: int, *, sensitivity: float, epsilon: float, gamma: float, monotone: bool = False
 ) -> float:
-    """Return by how much the chosen score may miss the best, but for probability ``gamma``."""
+    """Return the largest gap to the best score, but for probability ``gamma``."""
     reach = (1.0 if monotone else 2.0) * sensitivity
     return reach / epsilon * math.log(n_candidates / gamma)
 
@@ -207,7 +207,7 @@ def choose_quantile(
 
 
 def quantile_reach(level: float) -> float:
-    """Return how far one record more moves the score of a point."""
+    """Return the largest change of a point's score by one more record."""
     return max(level, 1 - level) * ROUNDED
 
 

@@ -143,7 +143,7 @@ def dp_noise_source(simulate: np.random.Generator | int | None = None) -> BitSou
 def grid_step(sensitivity: float, privacy: float, n_units: int = UNITS_PER_SCALE) -> float:
     """Return the power of two of which at least ``n_units`` make one noise scale."""
     reach = check_positive(
-        "sensitivity", sensitivity, advice="Bound what one record contributes, by clipping."
+        "sensitivity", sensitivity, advice="Bound the contribution of one record by clipping."
     )
     scale = reach / privacy
     if not (SMALLEST < reach < LARGEST and SMALLEST < scale < LARGEST):

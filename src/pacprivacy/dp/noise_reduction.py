@@ -131,7 +131,7 @@ class NoisyLevels(ProcessBound):
         return np.asarray(self._current * self._step, dtype=np.float64)
 
     def _draw(self, scaled: Integers, source: BitSource) -> Integers:
-        """Return the noisiest level; remember what each level adds to the next one."""
+        """Return the noisiest level; remember the steps between levels."""
         finest = np.full(scaled.size, self._units[-1], dtype=np.int64)
         current = scaled + sample_discrete_laplace(finest, source)
         coarser, finer = self._units[-2::-1], self._units[:0:-1]
@@ -152,7 +152,7 @@ class NoisyLevels(ProcessBound):
 class NoiseReduction:
     """Release one value again and again, each time with less noise; only the last one counts.
 
-    ``sensitivity`` is how far one record can move all numbers together, as a sum of absolute
+    ``sensitivity`` is the largest change of all numbers by one record, as a sum of absolute
     changes; ``epsilons`` are the levels, the noisiest first.
 
     Guarantee
@@ -250,7 +250,7 @@ class InteractiveAboveThreshold(ProcessBound):
     """Answer "is this query above the threshold?" until the first yes.
 
     Queries may be chosen from earlier answers and other releases, whose cost is added.
-    ``sensitivity`` is how far one record can move any single query.
+    ``sensitivity`` is the largest change of a query by one record.
 
     Guarantee
     ---------
@@ -270,7 +270,7 @@ class InteractiveAboveThreshold(ProcessBound):
         source: BitSource | None = None,
     ) -> None:
         reach = check_positive(
-            "sensitivity", sensitivity, advice="Bound what one record contributes, by clipping."
+            "sensitivity", sensitivity, advice="Bound the contribution of one record by clipping."
         )
         self.epsilon = check_positive("epsilon", epsilon, advice="Use about 1.")
         reach *= FLOAT_MARGIN
@@ -322,7 +322,7 @@ class InteractiveAboveThreshold(ProcessBound):
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class ThresholdPlan:
-    """How to test "excess risk is at most α" so that a wrong yes has probability at most γ.
+    """Settings of a test of "excess risk is at most α" with a wrong yes at most with probability γ.
 
     ``threshold`` is of the negative excess risk, ``epsilon`` the cost of the test, however many
     levels are tried, and ``gamma`` the probability of a wrong yes.

@@ -22,7 +22,7 @@ _NUMBERS_OR_OBJECTS: Final = "biufO"
 
 
 def record_array(part: object) -> Array:
-    """Return an array whose type does not depend on what is in single records.
+    """Return an array whose type does not depend on single records.
 
     A list has no public type: one text among numbers would turn all into texts. So it becomes an
     array of objects.
@@ -33,7 +33,7 @@ def record_array(part: object) -> Array:
 
 
 def read_records(X: object, name: str = "X") -> Matrix:
-    """Return features as float64; what is not a number is NaN (claim DP-17)."""
+    """Return features as float64; other entries are NaN (claim DP-17)."""
     rows = _as_numbers(name, X)
     if rows.ndim != 2 or rows.shape[1] == 0:
         axes = "no columns" if rows.ndim == 2 else f"{rows.ndim} axes"
@@ -45,7 +45,7 @@ def read_records(X: object, name: str = "X") -> Matrix:
 
 
 def read_record_numbers(y: object, n_records: int, name: str = "y") -> Vector:
-    return _one_each(_as_numbers(name, y), n_records)
+    return _check_one_per_record(_as_numbers(name, y), n_records)
 
 
 def read_regression_records(X: object, y: object) -> tuple[Matrix, Vector]:
@@ -62,7 +62,7 @@ def finite_records(rows: Matrix) -> Matrix:
 
 def encode_record_labels(y: object, classes: tuple[object, ...], n_records: int) -> Integers:
     """Return each label's place among the declared classes, and -1 for any other label."""
-    labels = _one_each(record_array(y), n_records)
+    labels = _check_one_per_record(record_array(y), n_records)
     _check_type(labels, classes)
     places = np.full(n_records, -1, dtype=np.int64)
     for place, label in enumerate(classes):
@@ -102,7 +102,7 @@ def _is_same(entry: object, label: object) -> bool:
         return False
 
 
-def _one_each(target: Array, n_records: int) -> Array:
+def _check_one_per_record(target: Array, n_records: int) -> Array:
     if target.shape != (n_records,):
         raise DataError(
             f"y must have one entry for each row of X; got {target.ndim} axes, or another number "
@@ -112,7 +112,7 @@ def _one_each(target: Array, n_records: int) -> Array:
 
 
 def _as_numbers(name: str, part: object) -> Vector:
-    """Return numbers, and NaN for what is none; refuse by the type of a whole array or column."""
+    """Return numbers, and NaN for other entries; refuse by the type of a whole array or column."""
     array = record_array(part)
     kinds = {array.dtype.kind} | {_kind(column) for column in _column_types(part)}
     if not kinds <= set(_NUMBERS_OR_OBJECTS):
@@ -223,7 +223,7 @@ class ExactTotal:
         return self._high.astype(np.float64) * 2.0**_HALF + self._low
 
     def _settle(self) -> None:
-        """Move what was added lately to the two halves; the lower one is not negative."""
+        """Move recent sums to the two halves; the lower one is not negative."""
         self._low += self._recent & ((1 << _HALF) - 1)
         self._high += (self._recent >> _HALF) + (self._low >> _HALF)
         self._low &= (1 << _HALF) - 1

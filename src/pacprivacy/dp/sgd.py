@@ -260,7 +260,7 @@ def dp_search_noise(
 
     Guarantee
     ---------
-    Claim G-4. From dp-accounting's Rényi figure for repeating and selecting.
+    Claim G-4. The figure is dp-accounting's Rényi bound for repeating and selecting.
     """
     import dp_accounting  # slow to import, not always needed
     from dp_accounting.rdp import RdpAccountant

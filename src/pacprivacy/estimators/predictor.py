@@ -475,7 +475,7 @@ def _read_models(path: Path) -> bytes:
 
 
 def _from_bytes(path: Path, content: bytes, ledger: str | Path | Ledger) -> dict[str, Any]:
-    """Read a predictor's models, after the ledger has said that they are what was saved."""
+    """Read a predictor's models, after a check against the ledger."""
     try:
         line, _, pickled = content.partition(b"\n")
         header = json.loads(line)

@@ -243,7 +243,7 @@ class Ledger:
         return self._head.ledger_id
 
     @contextmanager
-    def _reading(self) -> Iterator[Connection]:
+    def _read_transaction(self) -> Iterator[Connection]:
         known = self._latest
         with self._database.read_transaction() as connection:
             head = self._check_head(connection, known)
@@ -402,14 +402,14 @@ class Ledger:
 
     def balance(self, dataset: str, principal: str = EVERY) -> tuple[Balance, ...]:
         """Return every budget that limits a principal's spends on a dataset."""
-        with self._reading() as connection:
+        with self._read_transaction() as connection:
             return tuple(
                 _balance_of(connection, budget)
                 for budget in db.database_budgets(connection, dataset, principal)
             )
 
     def balances(self) -> tuple[Balance, ...]:
-        with self._reading() as connection:
+        with self._read_transaction() as connection:
             budgets = [
                 entry for entry in db.read_database_entries(connection) if entry.kind == "budget"
             ]
@@ -419,12 +419,12 @@ class Ledger:
         self, *, dataset: str | None = None, principal: str | None = None
     ) -> tuple[LedgerEntry, ...]:
         """Return the entries in order: all, or those of one dataset or principal."""
-        with self._reading() as connection:
+        with self._read_transaction() as connection:
             return tuple(db.read_database_entries(connection, dataset=dataset, principal=principal))
 
     def tally(self, session: str) -> Spent:
         query = select(db.ENTRIES.c.kind, func.count()).where(db.ENTRIES.c.session == session)
-        with self._reading() as connection:
+        with self._read_transaction() as connection:
             rows = connection.execute(query.group_by(db.ENTRIES.c.kind))
             counts = {str(row[0]): int(row[1]) for row in rows}
             total = amounts_of(db.database_total(connection, db.ENTRIES.c.session == session))
@@ -432,16 +432,16 @@ class Ledger:
 
     def last_reservation(self, session: str) -> tuple[str, bool] | None:
         """Return a session's last reservation that was not cancelled, and if it is committed."""
-        with self._reading() as connection:
+        with self._read_transaction() as connection:
             return db.read_last_reservation(connection, session)
 
     def knows(self, reservation_id: str) -> bool:
-        with self._reading() as connection:
+        with self._read_transaction() as connection:
             return "reserve" in db.database_settled(connection, reservation_id)
 
     def mark(self, session: str) -> str:
         """Return the mark of a session's file, empty if there is none."""
-        with self._reading() as connection:
+        with self._read_transaction() as connection:
             return db.read_database_mark(connection, session) or ""
 
     def move_mark(self, session: str, old: str, new: str) -> None:

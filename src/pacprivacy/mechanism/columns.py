@@ -84,7 +84,7 @@ def data_table_columns(table: Any) -> list[tuple[str, nw.Series[Any]]]:
 class ComparedColumn:
     """A column in a condition, as numbers or texts; ``date_format`` besides ISO; curator-only.
 
-    With ``by_entry`` every entry is compared by what it says itself, so no refusal depends on it.
+    With ``by_entry`` every entry is compared by itself, so no refusal depends on it.
     """
 
     kind: Kind
@@ -97,7 +97,7 @@ class Columns:
     """The named columns of a frame, of a structured array, or of a plain one (``x1``, ``x2``).
 
     ``date_formats`` are those of texts that are dates; they become numbers, as other dates do.
-    ``kinds`` are what the columns of all records hold, for rows that might not show it. With
+    ``kinds`` are those of the columns of all records, for rows that might not show it. With
     ``declared``, the kinds that were declared, every entry is read by itself: a kind follows from
     the type of a column and from its declaration, and an entry of another kind is a gap.
     """

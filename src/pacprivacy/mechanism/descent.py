@@ -1,4 +1,4 @@
-"""Descent on losses of linear scores: what is computed, without noise or coins.
+"""Descent on losses of linear scores, without noise or coins.
 
 Features are centred, clipped and turned into directions of about equal spread, and then rounded to
 whole numbers. A gradient of one row is its slopes, whole numbers too, times its features. So sums
@@ -151,7 +151,7 @@ _LOSSES: Final[Mapping[str, DescentLoss]] = {
 
 @dataclass(frozen=True, slots=True, kw_only=True, eq=False)
 class DescentFeatures:
-    """From columns to whole features with a constant, and from weights back to coefficients.
+    """Maps columns to whole features with a constant, and weights back to coefficients.
 
     ``lower`` and ``upper`` are where columns are clipped. Centres are rounded to eighths of
     deviations, deviations up to two digits; ``matrix`` is exact, of all rows.

@@ -1,4 +1,4 @@
-"""Estimators of scikit-learn: which fitted attributes leave, and how one is put together again.
+"""Estimators of scikit-learn: released attributes, and the rebuilt estimator.
 
 A fitted estimator holds far more than it shows: labels of the training rows, iteration counts,
 support vectors. Only the attributes listed here are measured; everything else fitted is

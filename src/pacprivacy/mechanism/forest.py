@@ -345,7 +345,7 @@ def forest_grids(low: Matrix, width: Matrix, n_thresholds: int) -> Matrix:
 
 
 def bin_forest_columns(X: Matrix, grids: Matrix) -> Integers:
-    """Return the bin of each value: how many grid points are not above it."""
+    """Return the bin of each value: the number of grid points not above it."""
     columns = zip(grids, X.T, strict=True)
     return np.stack([np.searchsorted(grid, column, side="right") for grid, column in columns])
 

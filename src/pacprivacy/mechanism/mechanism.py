@@ -123,7 +123,7 @@ class Mechanism(ABC):
 
     @property
     def influence(self) -> Influence | None:
-        """The method that says how much every unit moves the value; None: not known.
+        """Method for the influence of every unit; None: not known.
 
         Coins (:class:`pacprivacy.sample.Coins`) need it of a statistic that is no function of sums.
         A subclass writes ``def influence(self, data, units, inside)``: ``units`` numbers the unit

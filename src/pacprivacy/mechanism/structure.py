@@ -41,7 +41,7 @@ def register_node_builder(is_one: Callable[[Value], bool], build: NodeBuilder) -
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Structure:
-    """How to build a value from a vector; public, and equal for all subsets of a pool."""
+    """Layout of a value as a vector; public, and equal for all subsets of a pool."""
 
     root: Node = field(repr=False)
     size: int

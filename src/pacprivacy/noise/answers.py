@@ -66,7 +66,7 @@ def usable_answer_nats(mi_nats: float, *, n_directions: int, n_subsets: int) -> 
 
 
 def answer_vote_gap(ones: float, zeros: float, usable: float) -> int:
-    """Return how many noise steps apart two votes may be, rounded down (claim F-1)."""
+    """Return the largest distance of two votes in noise steps, rounded down (claim F-1)."""
     return int(UNITS * math.sqrt(math.expm1(2.0 * usable) / (ones * zeros)))
 
 

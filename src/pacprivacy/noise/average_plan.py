@@ -269,7 +269,7 @@ def _calibrate_quantiles(value: OrderStatistics, target: AverageTarget) -> Avera
 
 
 def _share_out(influence: QuantileInfluence, scales: Vector, target: AverageTarget) -> Vector:
-    """Return deviations of the noise that share the limits for the least squared error.
+    """Divide the limits among the numbers for the least squared error; return noise deviations.
 
     Where noise is large, the advantage on a number is in proportion to its inverse; the sum of
     squares is least if shares go with the two-thirds power of that. A number that needs no noise
@@ -327,7 +327,7 @@ def _exposures(influence: QuantileInfluence, number: int, std: float, rounding: 
 def _least_std(
     influence: QuantileInfluence, number: int, limits: Vector, rounding: float
 ) -> tuple[float, bool]:
-    """Return the least noise at which a quantile shows no more than its share, rounded up.
+    """Return the least noise that keeps a quantile within its share, rounded up.
 
     And whether that is the least that any quantile gets.
     """

@@ -191,7 +191,7 @@ class DescentTranscript:
 
 @dataclass(frozen=True, slots=True, kw_only=True, eq=False)
 class DescentPlan:
-    """How a descent is released; everything but the coins and the noise.
+    """Plan of a released descent: everything but the coins and the noise.
 
     ``batches``, curator-only, take turns; ``rate`` is the length of a step and ``noise`` that of
     every step. ``parameter`` is the influence that a unit may have in all steps together,

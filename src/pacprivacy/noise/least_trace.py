@@ -167,7 +167,7 @@ def _check_sizes(sums: UnitSums, mean_squares: Vector) -> None:
 
 
 def _effective_entries(sums: UnitSums, factors: Vector | None) -> Vector:
-    """Return by how many equal entries every cell could be made up, roughly; at least 1.
+    """Return the effective number of entries of every cell; at least 1.
 
     A count of that many has a relative noise of about its inverse. A direction in which outputs do
     not change, such as a count at the centre of its column, could have any noise to first order.

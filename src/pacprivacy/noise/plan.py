@@ -485,7 +485,7 @@ class PlanProblem:
 
     @cached_property
     def spread(self) -> Spread:
-        """How the outputs move over the pool, under the belief."""
+        """Spread of the outputs over the pool, under the belief."""
         return self.measured or spread_of(self.values, np.exp(self.log_p))
 
     @property

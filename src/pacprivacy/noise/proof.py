@@ -143,7 +143,7 @@ def _proof(
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Effort:
-    """How many fresh draws the proof uses, and the room the proposal leaves for its interval."""
+    """Number of fresh draws of the proof, and the margin of the proposal for its interval."""
 
     information_draws: int = 0
     information_room: float = 0.0

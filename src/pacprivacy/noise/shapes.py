@@ -355,7 +355,7 @@ def _ranking(tilts: ViewTilts) -> int:
 
 
 class RiskShapeProbe:
-    """How far the success on the units closest to their caps is above them, at any scale."""
+    """Excess of the success over the caps of the closest units, at any scale."""
 
     width = 1.0  # of the averaged figures, relative to their limits
 

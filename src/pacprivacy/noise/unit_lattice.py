@@ -29,7 +29,7 @@ Cube = npt.NDArray[np.float64]
 
 
 def steps_per_std(n_units: int) -> int:
-    """Return how many grid steps a standard deviation has at least, for so many units.
+    """Return the least number of grid steps in a standard deviation, by number of units.
 
     ``2^20`` up to ``2^20`` units, above ``2^(10 + ceil(log2(n) / 2))``: at least ``1024 sqrt(n)``.
     """

@@ -210,7 +210,7 @@ class _Translation:
         self.check_days(part)
         new = sql.with_children(part, [self.of(child) for child in children(part)])
         if isinstance(new, sql.Call):
-            return self.function(new)
+            return self.write_function(new)
         if isinstance(new, sql.Cast):
             return self.cast(new)
         if isinstance(new, sql.Operation):
@@ -246,7 +246,7 @@ class _Translation:
             raise self.refuse(part)
 
     def may_be_text(self, part: sql.Node) -> bool:
-        """Whether a column may hold texts, as far as is known."""
+        """Whether a column may hold texts."""
         if not isinstance(part, sql.Column):
             return False
         return part.source not in self.sources or (part.source, part.name) in self.texts
@@ -282,7 +282,7 @@ class _Translation:
         unit = replace(name, text=name.text.lower())
         return sql.Cast(operand=call("date_part", unit, self.of(arguments[1])), type="BIGINT")
 
-    def function(self, part: sql.Call) -> sql.Node:
+    def write_function(self, part: sql.Call) -> sql.Node:
         if part.name == "quantile_cont" and isinstance(part.arguments[1], sql.Constant | sql.Cast):
             return Percentile(value=part.arguments[0], share=part.arguments[1], where=part.where)
         if part.name not in self.dialect.functions or part.order or part.distinct:

@@ -89,7 +89,7 @@ def frame_of_tables(result: Any, library: str = "pandas") -> Any:
 
 
 def arrow_of_tables(columns: Mapping[str, Any]) -> Any:
-    """Return columns as a table that the engine reads without copying; what is masked is NULL."""
+    """Return columns as a table that the engine reads without copying; masked entries are NULL."""
     import pyarrow
 
     masked = {name: c for name, c in columns.items() if isinstance(c, np.ma.MaskedArray)}
@@ -217,7 +217,7 @@ def _read_path(path: Path, declared: frozenset[str]) -> TablesSource:
 def _listed(
     connection: Any, declared: frozenset[str], catalog: str | None = None
 ) -> tuple[dict[str, str], frozenset[str]]:
-    """Return how a connection calls its tables and ``declared`` views, and which are views.
+    """Return the names of tables and ``declared`` views in a connection, and the set of views.
 
     Any other view is left out: it may show rows of all units.
     """
@@ -270,7 +270,7 @@ def _as_arrow(frame: Any, name: str) -> Any:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class UnitPaths:
-    """How the rows of every private table reach the key of their unit.
+    """Paths from the rows of every private table to the key of their unit.
 
     ``whole_floats`` are tables whose keys are whole numbers in columns of floats.
     """

@@ -1,7 +1,7 @@
 """What SQL may say: the text of a query, read by the engine's own parser into our tree.
 
 DuckDB parses the text and hands out its tree, so that nothing can mean one thing to us and another
-to the engine. From that tree we take what is listed here and refuse the rest: kinds of nodes,
+to the engine. From that tree we take the listed parts and refuse the rest: kinds of nodes,
 their parts, functions, types. Nothing is run, and no table is there.
 """
 
@@ -198,7 +198,7 @@ def read_sql(text: str) -> sql.Query:
         if not is_seen(character):
             raise QueryError(
                 "the query must be of characters that can be seen; got one that cannot "
-                f"(U+{ord(character):04X}). Write it anew, without it."
+                f"(U+{ord(character):04X}). Remove this character."
             )
     parsed = _parse(text)
     if parsed["error"]:

@@ -1,4 +1,4 @@
-"""What the names in a query mean: every column gets its source, every source a name of ours.
+"""Names in a query: every column gets its source, every source a name of ours.
 
 The result holds no name that the person chose but those of declared tables and of their columns:
 aliases become ``t0``, ``t1`` and so on, outputs ``c0``, ``c1``. Common table expressions are
@@ -63,7 +63,7 @@ class _Scope:
         return self.parent.find_source(name) if self.parent else None
 
     def find(self, name: str) -> list[sql.Node]:
-        """Return the columns of a name in the nearest query that has one."""
+        """Return the columns of a name from the nearest query that defines it."""
         return self.find_here(name) or (self.parent.find(name) if self.parent else [])
 
     def find_here(self, name: str) -> list[sql.Node]:
@@ -314,7 +314,7 @@ class _Resolver:
         raise self._refuse(node, "columns must be those of the tables", f"There are {shown}.")
 
     def _written(self, value: sql.Node, at: sql.Node) -> sql.Node:
-        """Return what a name stands for; aliases of aliases would double with every word."""
+        """Return the meaning of a name; aliases of aliases would double with every word."""
         self._count_nodes(sum(1 for _ in walk(value)))
         return replace(value, at=at.at)
 

@@ -164,7 +164,7 @@ class CellQuery:
         ]
 
     def check_arranged(self, cells: Sequence[Row]) -> None:
-        """Arrange made-up numbers: what fails must fail before anything is spent."""
+        """Arrange made-up numbers, so that errors come before any charge."""
         import duckdb
 
         columns = {f"c{i}": np.ones(len(cells)) for i in range(len(self.columns))}

@@ -66,7 +66,7 @@ class QuerySums(QueryMechanism, SumStatistic):
     Guarantee
     ---------
     Claim Q-5. Assumes that the rows of the join belong to one unit each, which is checked. A unit
-    adds to every sum what its own rows add, whoever else is there; the cells are functions of the
+    adds to every sum what its own rows add, for any other rows; the cells are functions of the
     sums and of public tables.
     """
 
@@ -161,7 +161,7 @@ class QuerySums(QueryMechanism, SumStatistic):
     def cell_values(self, sums: Sums, keep: float = 1.0) -> Matrix:
         """Return the columns of every cell.
 
-        A sum below three deviations of its noise is no divisor: what is divided by it is ``fill``.
+        A sum below three deviations of its noise is no divisor: the quotient is ``fill``.
         """
         values = sums.values / keep
         least = np.zeros(values.shape)
@@ -248,7 +248,7 @@ class QuerySums(QueryMechanism, SumStatistic):
         return np.concatenate([scaled, *self._counts_below(contributions)], axis=1)
 
     def _counts_below(self, contributions: UnitSums) -> Iterator[npt.NDArray[np.float64]]:
-        """Yield the derivatives of the counts that a quantile is read from, over one unit's part.
+        """Yield the derivatives of the two counts of a quantile, relative to one unit.
 
         A quantile depends on two counts alone; where the others had no say, noise might be
         anything there, and the quantile would be read at the wrong place.
@@ -261,7 +261,7 @@ class QuerySums(QueryMechanism, SumStatistic):
             yield slopes * np.maximum(number, 1.0)[:, None, None]
 
     def own_deviations(self, sums: Sums) -> Vector:
-        """Return by how much rows within a bin of a quantile are not spread evenly."""
+        """Return the deviation from an even spread of rows within a bin of a quantile."""
         plan, at = fixed_mechanism(self.sums, self.name), sums.values
         squares = np.zeros((len(at), len(self.query.columns)))
         read = np.array([_read(q, at) for q in plan.quantiles]).reshape(-1, len(at))

@@ -1,6 +1,6 @@
 """Tables on a server that keeps its rows: sums per unit are computed there, in its own SQL.
 
-PostgreSQL and Spark. What comes here is one line for every cell and unit. Which units are used is
+PostgreSQL and Spark. One line for every cell and unit comes here. Which units are used is
 never known to the server.
 """
 
@@ -76,7 +76,7 @@ class ServerTable:
 
 
 class Server:
-    """What keeps rows, and computes sums of them for the process that opened it.
+    """Store of rows that computes sums of them for the process that opened it.
 
     Columns of types that DuckDB has not are left out.
     """
@@ -359,7 +359,7 @@ class Spark(Server):
 
 
 class _Silence(logging.Filter):
-    """Drops what is logged by one thread."""
+    """Drops the log messages of one thread."""
 
     def __init__(self, thread: int) -> None:
         super().__init__()

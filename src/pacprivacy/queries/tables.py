@@ -446,7 +446,7 @@ class Tables(KeyedRecords):
 
 @dataclass(frozen=True, slots=True, kw_only=True, eq=False)
 class CandidateTables(Mapping[str, Any]):
-    """What the candidate with these ``units`` sees: frames by name, or answers; curator-only."""
+    """View of the candidate with these ``units``: frames by name, or answers; curator-only."""
 
     tables: Tables
     units: npt.NDArray[np.int64]

@@ -198,7 +198,7 @@ class BundleSession:
     observation: Observation | None = None
 
     def heat(self, pool: Pool, log_p: Vector) -> Heat | None:
-        """Return what the release is held to, unit by unit; None where nothing limits it."""
+        """Return the limits of the release, unit by unit; None where nothing limits it."""
         if self.balances is None or self.allowed is None:
             return None
         before = ViewTilts(pool).before(log_p, np.arange(pool.n_units))
@@ -380,8 +380,8 @@ def _check_shapes(bundle: Bundle) -> None:
     sound = {
         "outputs": np.isfinite(bundle.outputs).all() and np.isfinite(bundle.log_p.max()),
         "grid_step": (np.isfinite(bundle.grid_step) & (bundle.grid_step > 0)).all(),
-        "units_per_std": _within(bundle.units_per_std, 1, LARGEST_UNITS),
-        "groups": groups is None or _within(groups, 0, m - 1),
+        "units_per_std": _all_between(bundle.units_per_std, 1, LARGEST_UNITS),
+        "groups": groups is None or _all_between(groups, 0, m - 1),
         "proofs": all(
             1 < p.n_draws <= MOST_DRAWS and 0 < p.gamma < 1 and min(p.seed, p.attempt) >= 0
             for p in bundle.proofs
@@ -394,7 +394,7 @@ def _check_shapes(bundle: Bundle) -> None:
             raise ValueError(name)
 
 
-def _within(array: npt.NDArray[Any], least: int, most: int) -> bool:
+def _all_between(array: npt.NDArray[Any], least: int, most: int) -> bool:
     return bool(((array >= least) & (array <= most)).all())
 
 
@@ -460,7 +460,7 @@ def bundle_of(plan: NoisePlan, context: Context) -> Bundle:
 
 @dataclass(frozen=True, slots=True, kw_only=True, eq=False)
 class _AnswerTerms:
-    """What a certificate says on the curator's word."""
+    """Statements of a certificate on the curator's word."""
 
     mechanism: str
     output: str

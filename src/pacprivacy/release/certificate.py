@@ -239,7 +239,7 @@ class Certificate(ABC):
 
     @property
     def not_hidden(self) -> str:
-        """Summary of what is not hidden; ``not_promised`` has all of it."""
+        """Summary of the limits of the promise; ``not_promised`` has all of it."""
         if self.hides_presence:
             return f"General facts that hold with and without a given {self.unit}."
         return (
@@ -303,12 +303,12 @@ class Certificate(ABC):
         return min(1.0, max(0.0, 2.0 * self.promised_success - 1.0))  # exact: no rounding
 
     def success_at(self, prior: float) -> float:
-        """Return the most success of a guess of one unit's membership at another prior."""
+        """Return the largest success of a guess of one unit's membership at another prior."""
         return success_at(self.advantage, prior)
 
     @property
     def digest(self) -> str:
-        """SHA-256 of the certificate: what the ledger records and the report page shows."""
+        """SHA-256 of the certificate, as in the ledger and on the report page."""
         return digest_of(self.to_public_dict())
 
     @property
@@ -382,7 +382,7 @@ WITH: Final = {"pool": "from a pool", "average": "on average over coins"}
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Evidence:
-    """What follows from a bundle: its certificate, written again with every figure computed anew.
+    """Consequences of a bundle: its certificate, written again with every figure computed anew.
 
     ``on_trust`` are the fields that no figure of the bundle proves, each with the reason.
     """

@@ -1,4 +1,4 @@
-"""What a certificate says in words: the promise, what is not promised, and the rest."""
+"""Text of a certificate: the promise, its limits, and the rest."""
 
 from __future__ import annotations
 
@@ -55,7 +55,7 @@ def certificate_text(cert: Certificate) -> str:
 
 
 def pool_rows(cert: PoolCertificate) -> Rows:
-    """Return names and texts of what was proved about a pool."""
+    """Return names and texts of the proved bounds of a pool."""
     return [
         ("Kind", KINDS[cert.kind]),
         ("Asked", budget_text(cert)),
@@ -105,7 +105,7 @@ def _promise_text(cert: PoolCertificate) -> str:
 
 
 def studied_text(cert: Certificate) -> str:
-    """Return what an attacker studies: the release, or all of its session."""
+    """Return the object of study of an attacker: the release, or all of its session."""
     return "all releases of this session" if cert.composition else "this release"
 
 
@@ -140,7 +140,7 @@ def advantage_text(cert: Certificate) -> str:
 
 
 def false_alarms_text(hits: Iterable[tuple[float, float]]) -> str:
-    """Return how many used units are flagged, for each rate of false alarms."""
+    """Return the share of used units that are flagged, for each rate of false alarms."""
     return "; ".join(
         f"1 in {round(1 / rate):,} of those left out flagged: at most {percent_at_most(most)} % of "
         f"those used"
@@ -297,7 +297,7 @@ def open_parts_text(
 def not_promised_text(
     pool: Pool, *, mi_upper: float, exact_facts: Sequence[str], knows_pool: bool = True
 ) -> tuple[str, ...]:
-    """Return what is not promised, ``exact_facts`` included, in sentences."""
+    """Return the limits of the promise, ``exact_facts`` included, in sentences."""
     items = [SCOPE, f"{LOOPHOLE}; here: {'; '.join(exact_facts)}."]
     if knows_pool:
         items.insert(

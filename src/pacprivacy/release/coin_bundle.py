@@ -70,7 +70,7 @@ def unproved(reason: str) -> CertificateError:
 
 @dataclass(frozen=True, slots=True, kw_only=True, eq=False)
 class CoinSession:
-    """Where a release stands in its session; public but for what is said of each unit.
+    """Place of a release in its session; public but for figures of each unit.
 
     ``charge`` is added to the busiest clock. ``clocks`` are those of all units before the release,
     ``allowed`` the largest influence of each in it. ``absent`` is the largest clock of a unit that

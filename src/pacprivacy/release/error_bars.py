@@ -1,4 +1,4 @@
-"""How sure a released number is: error bars from the spread over the pool and from the noise.
+"""Errors of released numbers: error bars from the spread over the pool and from the noise.
 
 With ``C`` the variance of an output over the candidates and ``S`` that of its noise, the value on
 all records lies within ``y ± z sqrt(C + S)``, and the parameter of the population behind them
@@ -217,7 +217,7 @@ class ErrorBars:
         return numbers - half, numbers + half
 
     def _quantile(self, level: float, of: Of) -> Vector:
-        """Return how many standard errors the interval of every number reaches to one side."""
+        """Return the half-width of every interval in standard errors."""
         normal: Vector = np.full(len(self.spread), NormalDist().inv_cdf(level))
         if of == "records" or self.freedom is None:
             return normal
@@ -589,7 +589,7 @@ def _bin_names(names: list[str], numbers: Vector) -> list[str]:
 
 
 def picked_error_bars(value: Value, like: object) -> Value:
-    """Return of a value from a file what the error bars are about: of estimators, attributes."""
+    """Return the part of a stored value with error bars: of estimators, attributes."""
     if isinstance(value, dict) and isinstance(like, dict):
         for inner in ("attributes", "steps"):
             if "estimator" in value and "estimator" not in like and inner in value:

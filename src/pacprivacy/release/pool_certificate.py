@@ -131,7 +131,7 @@ class PoolCertificate(Certificate):
         published: Sequence[str] = (),
         **fields: Unpack[StatedFields],
     ) -> Self:
-        """Write a certificate: what follows from the pool and two proved bounds, and stated fields.
+        """Write a certificate: consequences of the pool and two proved bounds, and stated fields.
 
         ``exact_facts`` leave without noise, ``published`` is what the mechanism adds to them;
         ``public`` what it treats as known.
@@ -386,7 +386,7 @@ def certified_charges(proved: Proved, bundle: Bundle) -> Vector | None:
 
 
 def certificate_charge(proved: Proved, part: BundleSession | None, charges: Vector | None) -> Spent:
-    """Return the cost of a release: its proved nats, and what the smallest balance loses."""
+    """Return the cost of a release: its proved nats, and the loss of the smallest balance."""
     spent = Spent(n_releases=1, mi_nats=max(0.0, proved.mi_upper))
     if part is None or part.balances is None or charges is None:
         return spent
@@ -459,7 +459,7 @@ _EXACT_FACTS = (
 
 
 def certify_answer_bundle(bundle: AnswerBundle) -> PoolCertificate:
-    """Write down what holds for everything that will ever be answered.
+    """Write the certificate of all answers, past and future.
 
     Claim F-2: ``mi_upper_nats`` bounds the information of all answers, since a question beyond it
     is refused. Claims H-3, H-4: so is the success on any unit where membership is charged.

@@ -103,12 +103,12 @@ def prove_verified_again(bundle: Bundle) -> CertificateFigures:
     return CertificateFigures(
         log_det_nats=bound,
         information=_proof_of(bundle, "information").information(view),
-        membership=_membership_again(bundle),
+        membership=_recompute_membership(bundle),
         charges=charges,
     )
 
 
-def _membership_again(bundle: Bundle) -> MembershipRisk:
+def _recompute_membership(bundle: Bundle) -> MembershipRisk:
     """Bound the risk as it was bounded: a search for noise looks less closely below its caps."""
     proof, caps = _proof_of(bundle, "membership"), None
     level = budget_limits(bundle.budget, bundle.pool.n_subsets).success_level
@@ -185,22 +185,22 @@ def _check_confidence(certificate: PoolCertificate, bundle: Bundle) -> None:
 
 def _check_budget(certificate: PoolCertificate, bundle: Bundle) -> None:
     limits = budget_limits(bundle.budget, bundle.pool.n_subsets)
-    _within("information", certificate.mi_upper_nats, limits.mi_nats, bundle)
-    _within("membership success", certificate.membership_bound, limits.success_level, bundle)
+    _check_at_most("information", certificate.mi_upper_nats, limits.mi_nats, bundle)
+    _check_at_most("membership success", certificate.membership_bound, limits.success_level, bundle)
 
 
 def _check_session(bundle: Bundle, part: BundleSession, proved: CertificateFigures) -> None:
     """Refuse a release that cost more than its share, or sums beyond the session's total."""
     budget, nats = budget_limits(bundle.budget, bundle.pool.n_subsets), max(0.0, proved.mi_upper)
     for limits in (budget, part.share):
-        _within("information", nats, limits.mi_nats, bundle)
+        _check_at_most("information", nats, limits.mi_nats, bundle)
     charges = certified_charges(proved, bundle)
     after = part.before + certificate_charge(proved, part, charges)
-    _within("information of the session", after.mi_nats or 0.0, part.total.mi_nats, bundle)
+    _check_at_most("information of the session", after.mi_nats or 0.0, part.total.mi_nats, bundle)
     _check_balances(bundle, part, charges)
     total = part.total.above()
     spent = after.success_increment or 0.0
-    _within("loss of the smallest balance", spent, total.success_increment, bundle)
+    _check_at_most("loss of the smallest balance", spent, total.success_increment, bundle)
 
 
 def _check_balances(bundle: Bundle, part: BundleSession, charges: Vector | None) -> None:
@@ -215,21 +215,25 @@ def _check_balances(bundle: Bundle, part: BundleSession, charges: Vector | None)
     balances, allowed = part.balances, part.allowed
     full = Balances.begin(balances.advantage, len(allowed)).per_unit
     if level is not None:
-        _within("advantage", balances.advantage, 2 * level - 1, bundle)
+        _check_at_most("advantage", balances.advantage, 2 * level - 1, bundle)
     if budget.success_level is not None:
         most = Balances.begin(2 * budget.success_level - 1, 1).worst
-        _within("largest charge that is allowed", float(allowed.max()), most, bundle)
+        _check_at_most("largest charge that is allowed", float(allowed.max()), most, bundle)
     first = part.before.n_releases == 0
-    _within("largest balance", float((balances.per_unit / full).max()), 1.0, bundle)
-    _within("reserve", balances.reserve, 1.0, bundle)
-    _within("part of the reserve", part.part, 1.0, bundle)
-    _within("charge that is allowed", float((allowed - balances.per_unit).max()), 0.0, bundle)
-    _within("charge of a unit", float((charges - allowed * (1 + RELATIVE)).max()), 0.0, bundle)
+    _check_at_most("largest balance", float((balances.per_unit / full).max()), 1.0, bundle)
+    _check_at_most("reserve", balances.reserve, 1.0, bundle)
+    _check_at_most("part of the reserve", part.part, 1.0, bundle)
+    _check_at_most(
+        "charge that is allowed", float((allowed - balances.per_unit).max()), 0.0, bundle
+    )
+    _check_at_most(
+        "charge of a unit", float((charges - allowed * (1 + RELATIVE)).max()), 0.0, bundle
+    )
     if first and not np.array_equal(balances.per_unit, full):
         raise foreign("balances must be full before the first release of a session; they are not")
 
 
-def _within(what: str, proved: float, limit: float | None, bundle: Bundle) -> None:
+def _check_at_most(what: str, proved: float, limit: float | None, bundle: Bundle) -> None:
     if limit is not None and proved > limit * (1 + RELATIVE) + 1e-12:
         raise doubtful(
             f"budget must be met by what the bundle proves; it asks for {bundle.budget}, which "
@@ -245,7 +249,7 @@ def _of_pool(bundle: Bundle) -> Evidence:
 
 
 @evidence_of.register
-def _of_answers(bundle: AnswerBundle) -> Evidence:
+def _answer_evidence(bundle: AnswerBundle) -> Evidence:
     reasons = fields_on_trust(PoolCertificate) | ON_TRUST_ANSWERS
     reasons = {name: why for name, why in reasons.items() if name not in ANSWERS_CHECKED}
     return Evidence(certificate=certify_answer_bundle(bundle), on_trust=reasons)

@@ -185,7 +185,7 @@ class Release:
         return str(self)
 
     def lines(self, most: int = SHOWN_ROWS) -> list[str]:
-        """Return the first numbers as the lines of a table; of what has no names its text."""
+        """Return the first numbers as the lines of a table; text for values without names."""
         rows = self.rows(most)
         if rows:
             return rows_table(rows, count_measured(self.error_bars))

@@ -1,4 +1,4 @@
-"""The charts: released values with their intervals, and what is promised about them.
+"""The charts: released values with their intervals, and the promise.
 
 Histograms have their edges, two-way tables are a heat map, coefficients lie around zero, and all
 other numbers are dots with intervals, those with errors of one size on one axis.
@@ -59,7 +59,7 @@ Layout = tuple[HistogramLayout, ...] | TwoWayLayout | None
 
 
 def value_layout(value: Any, n_numbers: int) -> Layout:
-    """Return how the numbers of a release are arranged; None for a plain list of them."""
+    """Return the arrangement of a release's numbers; None for a plain list."""
     if not isinstance(value, Mapping) or not value:
         return None
     columns = {"": value} if _is_histogram(value) else value
@@ -238,7 +238,7 @@ def _short(name: str) -> str:
 
 
 def chart_odds(axes: Axes, prior: float, bound: float) -> None:
-    """Draw how much room the promise leaves between a blind guess and certainty."""
+    """Draw the promise between a blind guess and certainty."""
     axes.barh(0, 1.0, color=GREY, alpha=0.45, height=1.0)
     axes.barh(0, bound, color=ROOM, height=1.0)
     axes.barh(0, prior, color=GREY, height=1.0)
@@ -275,7 +275,7 @@ def chart_trade_off(
 
 
 class SessionStep(NamedTuple):
-    """One release of a session, and what was spent by then; public."""
+    """One release of a session, and the amount spent by then; public."""
 
     number: int
     mechanism: str

@@ -112,7 +112,7 @@ PROVENANCE: Final = (  # rows of a certificate
 
 
 def provenance_rows(certificate: Certificate) -> Pairs:
-    """Return the rows of a certificate that say what was released, and how it was proved."""
+    """Return the rows of a certificate about the release and its proof."""
     return tuple(row for row in certificate.rows() if row[0] in PROVENANCE)
 
 

@@ -1,4 +1,4 @@
-"""How everything is drawn: one palette, one set of axes, files, and pictures for the page.
+"""Style of all pictures: one palette, one set of axes, files, and pictures for the page.
 
 For the page matplotlib's SVG is stripped to shapes and texts, and every colour becomes a variable
 of the page's style sheet: one picture for light screens, dark ones and paper.

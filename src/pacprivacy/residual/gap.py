@@ -1,4 +1,4 @@
-"""The Gaussianity gap: how much the log-determinant bound charges too much for a release.
+"""The Gaussianity gap: excess of the log-determinant bound over the information of a release.
 
 Exactly, from the posterior; or from below, with a critic of releases or from one-dimensional
 projections. Along a direction the release is a Gaussian mixture whose quantiles are known, so its
@@ -416,7 +416,7 @@ def _blocks(n_draws: int) -> Iterator[int]:
 def _bound(
     ours: Vector, theirs: Vector, critic: BoundedCritic, gamma: float
 ) -> tuple[float, float]:
-    """Return the bound, and its value after both deviations."""
+    """Return the bound, before and after both deviations."""
     width = max(critic.high - critic.low, 1e-300)
     mean, mass = float(ours.mean()), float(theirs.mean())
     low = mean - empirical_bernstein(

@@ -138,7 +138,7 @@ class LearnedNoise:
 def noise_factor(params: Params, xp: Any) -> Any:
     """Return the lower triangular ``L`` with covariance ``L Lᵀ``; ``xp`` is numpy or jax.numpy.
 
-    Training is in single precision, what is checked and proved in double.
+    Training is in single precision, checks and proofs in double.
     """
     std = xp.exp(params["log_std"])
     if "lower" not in params:

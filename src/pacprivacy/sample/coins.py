@@ -135,7 +135,7 @@ def left_out_on_average(n_units: int, keep: float) -> Fraction:
 
 
 def coin_threshold(keep: float) -> int:
-    """Return how many of the 2^64 words mean *used*.
+    """Return the number of 64-bit words that mean *used*.
 
     Guarantee
     ---------

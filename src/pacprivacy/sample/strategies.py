@@ -1,6 +1,6 @@
 """Public distributions that pools are drawn from.
 
-A strategy says how subsets are drawn; what a seed draws is part of its definition. Units, strata
+A strategy says how subsets are drawn; the draw of a seed is part of its definition. Units, strata
 and seeds are handled alike for all of them in ``draw``; a strategy adds its own bits and law.
 """
 

@@ -1,4 +1,4 @@
-"""The desk: who may ask, how much, and answers by the one thread that touches the secret.
+"""The desk: principals, their limits, and answers by the one thread with the secret.
 
 All waiting requests are answered in one pass. Principals and the hashes of their tokens are in a
 file for its owner alone.
@@ -62,7 +62,7 @@ class Refused(Exception):
 
 
 class RateLimits:
-    """How many requests everyone has left at this moment."""
+    """Remaining requests of every principal."""
 
     def __init__(self, rate: float) -> None:
         self._rate, self._most = rate, max(1.0, 2 * rate)

@@ -338,7 +338,7 @@ def _is_json(cell: Any) -> bool:
     return cell is None or isinstance(cell, str | int | float | bool)
 
 
-class _Impatient(H11Protocol):
+class _TimeoutProtocol(H11Protocol):
     """Closes a connection on which no request arrives in time, however slowly its bytes come."""
 
     PATIENCE: float = 30.0
@@ -382,7 +382,7 @@ def run_service(
     server = uvicorn.Server(
         uvicorn.Config(
             service,
-            http=_Impatient,
+            http=_TimeoutProtocol,
             ws="none",
             access_log=False,
             log_config=None,

@@ -98,8 +98,8 @@ class Account(SpendLog, ProcessBound):
 
     Guarantee
     ---------
-    Claim K-1. What :meth:`spend`, :meth:`keep` and :meth:`commit` write is on the disk when they
-    return; a session calls them before the secret is used, after it was, and before anyone sees
+    Claim K-1. :meth:`spend`, :meth:`keep` and :meth:`commit` write to the disk before they return.
+    A session calls them before the secret is used, after it was, and before anyone sees
     the release. :meth:`load` accepts the latest file of the session and no older one.
     """
 

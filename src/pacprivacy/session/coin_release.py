@@ -80,7 +80,7 @@ class CoinTerms:
     """Budget of a release, and the owner of the coins.
 
     ``parameter`` is the influence that a unit may have, ``allowed`` that of every unit of the
-    table where there is an ``account``. ``prepaid`` is what a query of a principal has paid, with
+    table where there is an ``account``. ``prepaid`` is the payment of a principal's query, with
     the slack that its noise may have.
     """
 
@@ -104,8 +104,8 @@ class CoinTerms:
         Guarantee
         ---------
         Claim C-16. In a session they go to the clocks of these units, wherever those are.
-        Claim K-2. The ledger is charged what the busiest clock gains; the largest payment of a unit
-        where the owner's own limit is below the cap, as others fill clocks too.
+        Claim K-2. The ledger is charged the gain of the busiest clock; the largest payment of a
+        unit where the owner's own limit is below the cap, as others fill clocks too.
         """
         account = self.account
         if account is None or self.allowed is None:
@@ -194,7 +194,7 @@ class CoinRecords(ABC):
         *,
         source: Mechanism | None = None,
     ) -> Outputs:
-        """Return the outputs, as ``source`` or else the mechanism describes them."""
+        """Return the outputs with the names of ``source``, by default the mechanism."""
         mechanism = self.mechanism if source is None else source
         return Outputs(
             values=values.reshape(1, -1),

@@ -456,7 +456,7 @@ class CoinSecret(SessionSecret):
         self._key, self.keep, self._roster = state.key, state.coins.keep, roster
         self.balances = state.clocks.extended(len(roster.marks))
 
-    def reading(self, spent: Spent, total: Spent) -> Odometer:
+    def odometer(self, spent: Spent, total: Spent) -> Odometer:
         bound = None if total.mu_squared is None else cap_success(total.mu_squared)
         busiest = spent.mu_squared if self.balances is None else self.balances.busiest
         spent = replace(spent, mu_squared=busiest)
@@ -488,7 +488,7 @@ class CoinSecret(SessionSecret):
         return self._account(purse).terms(request, principal=True).price()
 
     def plan_paid(self, request: Request, price: Price) -> CoinReleasePlan:
-        """Return the plan of a request that was paid for; it depends on no clock any more."""
+        """Return the plan of a prepaid request; it does not depend on clocks."""
         return self._read(request.mechanism).plan(price.terms)
 
     def refinement(

@@ -343,7 +343,7 @@ def pool_reason(
 ) -> str | None:
     """Return why a release without a ``sample`` has a pool, to follow "because"; None for coins.
 
-    ``options`` are those that only a pool has, by name; ``units`` labels of rows, or None.
+    ``options`` are options of pools by name, ``units`` labels of rows or None.
 
     Guarantee
     ---------

@@ -118,7 +118,7 @@ class Leases(SpendLog, ProcessBound):
         if not any(b.principal == "*" for b in self.ledger.balance(self.dataset, owner)):
             self.ledger.create_budget(self.dataset, limits=total.above())
         self._changed = True
-        if any(_of_answers(spent).values()):
+        if any(_answer_amounts(spent).values()):
             lease = self._reserve(spent, "answers before it was saved", owner)
             self._leases[owner] = _less(lease, spent)
 
@@ -185,7 +185,7 @@ class Leases(SpendLog, ProcessBound):
         """Take a charge from the payer's lease; lease more where that is not enough."""
         self.check_process()
         need, self._booked = replace(charge, n_releases=0), Spent()  # the rest of it is spent
-        if not any(_of_answers(need).values()):
+        if not any(_answer_amounts(need).values()):
             return
         payer = payer or self._owner
         lease = self._leases.get(payer, Spent())
@@ -236,7 +236,7 @@ class Leases(SpendLog, ProcessBound):
         balances = self._read(payer)
         n_holders = len(self._leases.keys() | {payer})
         taken: dict[str, Any] = {}
-        for kind, amount in _of_answers(need).items():
+        for kind, amount in _answer_amounts(need).items():
             parts = []
             for balance in balances:
                 limit = balance.limits.sums().get(kind)
@@ -272,7 +272,7 @@ class Leases(SpendLog, ProcessBound):
 
 def _less(lease: Spent, charge: Spent) -> Spent:
     """Return the rest of a lease, rounded down."""
-    held, cost = _of_answers(lease), _of_answers(charge)
+    held, cost = _answer_amounts(lease), _answer_amounts(charge)
     left = {
         kind: max(
             0.0, (held.get(kind, 0.0) - cost.get(kind, 0.0)) - _ROUNDING * held.get(kind, 0.0)
@@ -284,10 +284,10 @@ def _less(lease: Spent, charge: Spent) -> Spent:
 
 def _covers(lease: Spent, charge: Spent, *, tolerance: float = 0.0) -> bool:
     """Whether a lease is at least a charge, but for what sums of floats may be off."""
-    held, cost = _of_answers(lease), _of_answers(charge)
+    held, cost = _answer_amounts(lease), _answer_amounts(charge)
     return all(held.get(kind, 0.0) >= amount * (1 - tolerance) for kind, amount in cost.items())
 
 
-def _of_answers(amounts: Spent) -> dict[str, Any]:
+def _answer_amounts(amounts: Spent) -> dict[str, Any]:
     """Return the amounts that answers are charged, by kind."""
     return {kind: amount for kind, amount in amounts.sums().items() if kind in KINDS}

@@ -307,7 +307,7 @@ class HeldCandidate(HeldSecret):
             balances=balances,
         )
 
-    def reading(self, spent: Spent, total: Spent) -> Odometer:
+    def odometer(self, spent: Spent, total: Spent) -> Odometer:
         if self.pool is None or self.belief is None:
             return Odometer(spent=spent, total=total)
         success = self.belief.success_per_unit(self.pool)
@@ -390,7 +390,7 @@ def account_share(
     if requested is not None and share is not None:
         raise BudgetError("budget and share must not both be given. Leave one out.")
     amounts = Spent() if requested is None else requested
-    _check_left("information", amounts.mi_nats, left.mi_nats)
+    _check_remaining("information", amounts.mi_nats, left.mi_nats)
     nats = left.mi_nats
     if nats is not None and requested is None:
         nats *= portion
@@ -414,7 +414,7 @@ def account_share(
     most = balances.increment_left
     if left.success_increment is not None and left.success_increment < most:
         most = left.success_increment * (1 - MARGIN)
-    _check_left("membership", None if level is None else level - BLIND, most)
+    _check_remaining("membership", None if level is None else level - BLIND, most)
     allowed = balances.per_unit if share is None else part * balances.per_unit
     if n_left is not None:
         allowed = balances.planned(n_left, purse.spent.n_releases)
@@ -432,7 +432,7 @@ def account_share(
     )
 
 
-def _check_left(name: str, wanted: float | None, left: float | None) -> None:
+def _check_remaining(name: str, wanted: float | None, left: float | None) -> None:
     """Refuse more than the remaining budget."""
     if left is not None and left <= ROUNDING:
         raise BudgetExceededError(
@@ -503,7 +503,7 @@ class PoolSecret(HeldCandidate, SessionSecret):
         """
         assert self.pool is not None  # drawn in settle()
         share = self._share(request, purse) if share is None else share
-        belief, outputs = self.now, measured.outputs
+        belief, outputs = self.current_belief, measured.outputs
         rests_on = self.calibration(share, purse.spent.n_releases)
         part = self._part(share, purse)
         budget = share.in_words() if request.budget is None else request.budget
@@ -559,7 +559,7 @@ class PoolSecret(HeldCandidate, SessionSecret):
     def calibration(self, share: AccountShare, n_releases: int) -> Calibration:
         """Return the basis of the next calibration, with a seed that none before it has used."""
         assert self.pool is not None  # drawn in settle()
-        seed, log_p, heat = self._proof_seed(n_releases), self.now.log_p, None
+        seed, log_p, heat = self._proof_seed(n_releases), self.current_belief.log_p, None
         if share.balances is not None and share.allowed is not None:
             before = adversary.ViewTilts(self.pool).before(log_p, np.arange(self.pool.n_units))
             heat = share.balances.heat(before, share.allowed, share.part)
@@ -588,7 +588,7 @@ class PoolSecret(HeldCandidate, SessionSecret):
         return self._seed(n_releases, number)
 
     @property
-    def now(self) -> adversary.Belief:
+    def current_belief(self) -> adversary.Belief:
         """Law of the secret of the next release, as every attacker knows it."""
         assert self.belief is not None  # set with the pool
         return self.belief
@@ -620,7 +620,7 @@ class PoolSecret(HeldCandidate, SessionSecret):
 
     def _known(self) -> Vector | None:
         """Return the belief that noise must be calibrated to, if something was released."""
-        return self.now.log_p
+        return self.current_belief.log_p
 
     def _seed(self, n_releases: int, number: int = 0) -> int:
         """Return a seed of this release alone."""

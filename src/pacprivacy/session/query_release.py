@@ -77,7 +77,7 @@ def _text(cell: str | Row) -> str:
 
 
 def query_answer(release: Release) -> QueryAnswer | None:
-    """Return what a release answers, as its query arranges it; None if it is of no query.
+    """Return the answer of a release as its query arranges it; None without a query.
 
     Guarantee
     ---------
@@ -144,7 +144,7 @@ class QueryRelease(Release):
 
     @property
     def plan(self) -> str:
-        """How the cells were computed, and why so."""
+        """Plan of the cells, and its reason."""
         return self.mechanism.plan
 
     @property
@@ -227,7 +227,7 @@ class QueryRelease(Release):
         self.to_csv(folder / "values.csv")
 
     def lines(self, most: int = SHOWN_ROWS) -> list[str]:
-        """Return the answer as the lines of a table, and how it was computed."""
+        """Return the answer as the lines of a table, with its plan."""
         legend = "Estimates for all records, ± standard error; values.csv has the intervals."
         return [
             *str(self.answer).splitlines(),

@@ -470,7 +470,7 @@ class PoolRefinement(Refinement):
             self._level += 1
             ceiling = self._noise.ceiling_nats
             nats = ceiling * (1.0 if share.limits.mi_nats is None else fraction) - gone
-            part = _part(share, (self._done, fraction), nats, now)
+            part = _step_share(share, (self._done, fraction), nats, now)
             if part is not None:
                 self._done = fraction
                 return self._secret.plan(
@@ -531,10 +531,10 @@ class PoolRefinement(Refinement):
         return bars.compared(self._last.outputs)
 
 
-def _part(
+def _step_share(
     share: AccountShare, fractions: tuple[float, float], nats: float, now: Balances | None
 ) -> AccountShare | None:
-    """Return the budget of the next step, given what the steps before it have left."""
+    """Return the budget of the next step, given the steps before it."""
     done, fraction = fractions
     if nats <= _TINY:
         return None

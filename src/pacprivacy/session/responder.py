@@ -141,7 +141,7 @@ class VoteAnswers(_Questions):
     """
 
     def only_move(self, most: float) -> tuple[Matrix, float]:
-        """Return how the belief may move at the one question that is not unanimous, and cubes.
+        """Return the moves of the belief at the one question that is not unanimous, and cubes.
 
         ``most`` is the largest ``|s|``.
         """
@@ -331,7 +331,7 @@ class ScoreAnswers(_Questions):
 
 
 class _Step(NamedTuple):
-    """How one answer may move the belief; as in :class:`Answered`."""
+    """Moves of the belief by one answer; as in :class:`Answered`."""
 
     moves: Matrix
     cubes: float

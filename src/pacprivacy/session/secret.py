@@ -93,7 +93,7 @@ def read_share(share: float | str) -> Share:
 
 @dataclass(frozen=True, slots=True, kw_only=True, eq=False)
 class SampleOptions:
-    """How the sample is chosen and mechanisms are run; see :func:`pacprivacy.privatize`."""
+    """Options of the sample and of runs; see :func:`pacprivacy.privatize`."""
 
     sample: Pool | PoolStrategy | Coins | None = None
     n_subsets: int | None = None
@@ -317,7 +317,7 @@ class HeldSecret(ABC):
         """Return the state to store, with other balances or another belief."""
 
     @abstractmethod
-    def reading(self, spent: Spent, total: Spent) -> Odometer:
+    def odometer(self, spent: Spent, total: Spent) -> Odometer:
         """Return the promise, the amounts spent, and the information revealed in this run."""
 
 
@@ -329,7 +329,7 @@ class SessionSecret(HeldSecret):
     seed: int
     """Root of public randomness."""
     progress: bool | None = None
-    """Whether a bar shows how far the work is."""
+    """Whether a bar shows progress."""
     QUERY: ClassVar[type[QueryMechanism]] = QueryMechanism
     """How queries are read: as functions of sums, or of a candidate's tables."""
 
@@ -339,7 +339,7 @@ class SessionSecret(HeldSecret):
 
     @abstractmethod
     def total(self, budget: AnyBudget | None) -> Spent:
-        """Return the limits of a session's budget, as far as they are known by now."""
+        """Return the limits of a session's budget, without those fixed later."""
 
     @abstractmethod
     def go_on(self, state: SessionState) -> None:
@@ -610,4 +610,4 @@ class SecretHolder(ProcessBound):
 
     def odometer(self) -> Odometer:
         """Return the promise, the amounts spent, and the information revealed in this run."""
-        return self._secret.reading(self._spent, self._total)
+        return self._secret.odometer(self._spent, self._total)

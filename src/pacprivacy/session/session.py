@@ -1,7 +1,7 @@
 """The only pipeline: draw, run, calibrate, certify, spend, observe, publish, update the belief.
 
 A session is about one secret and makes many releases, each chosen after seeing the ones before.
-What is done with the secret depends on its kind (:mod:`pacprivacy.session.secret`); here is the
+The use of the secret depends on its kind (:mod:`pacprivacy.session.secret`); here is the
 order of the steps. ``privatize`` is a session of one release; ``plan`` is one that stops before
 anything is spent.
 """
@@ -374,7 +374,7 @@ class Session(SecretHolder):
     def _measure(self, request: Request) -> Any:
         """Read the input of a request from the records; the purse is read again after every stage.
 
-        What is left changes where a mechanism makes a release of its own meanwhile.
+        What is left changes where a mechanism releases on its own meanwhile.
         """
         notes = self._secret.settle(request)
         return self._secret.measure(request, self._purse(), notes)
@@ -396,7 +396,7 @@ class Session(SecretHolder):
         """Release the answer to a query over :class:`pacprivacy.Tables`, the session's data.
 
         As :meth:`release`; for ``keys``, ``at_least``, ``fill`` and ``edges`` see
-        :func:`pacprivacy.sql`. What is released for a ``principal`` is charged to it, under its own
+        :func:`pacprivacy.sql`. Releases for a ``principal`` are charged to it, under its own
         limit in the ledger. All principals share the secret, the balances and the total, whose
         budget is that of ``*``. A query of a principal that fails on the data is paid for
         (:class:`~pacprivacy.errors.UnansweredError`).

@@ -144,7 +144,7 @@ class SessionState(ABC):
 
 
 STATE_READERS: Final[dict[int, Callable[[bytes], tuple[SessionState, Marks]]]] = {}
-"""How the state of each kind of secret is read, by the version of its file."""
+"""Readers of the state of each kind of secret, by version of the file."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)

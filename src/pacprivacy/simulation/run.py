@@ -477,7 +477,7 @@ def coerce_for_run(pool: Pool, data: Any) -> Data:
 
 
 def choose_run_batch_size(n_left: int, seconds_each: float, n_workers: int) -> int:
-    """Return how many subsets to send at a time; results never depend on it."""
+    """Return the number of subsets in a batch; results never depend on it."""
     by_time = int(_TARGET_SECONDS / max(seconds_each, 1e-9))
     by_share = n_left // (_BATCHES_PER_WORKER * n_workers)
     return max(1, min(by_time, by_share))
@@ -556,7 +556,7 @@ def collect_run_notices(notices: list[Notice]) -> Iterator[None]:
 
 
 def show_run_notices(notices: Iterable[Notice]) -> None:
-    """Give each kind of warning once, with how often it came."""
+    """Give each kind of warning once, with its number."""
     groups: dict[tuple[type[Warning], str, int], list[str]] = {}
     for text, category, filename, lineno in notices:
         groups.setdefault((category, filename, lineno), []).append(text)

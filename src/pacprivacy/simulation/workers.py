@@ -1,4 +1,4 @@
-"""Where tasks run: in this process, or in others through joblib, which may be a cluster's.
+"""Executors of tasks: in this process, or in others through joblib, which may be a cluster's.
 
 All tasks of a run share one object: mechanism, universe and pool. Processes of this machine map its
 large arrays, as joblib does. To a cluster it travels once for each worker, as bytes, and is kept

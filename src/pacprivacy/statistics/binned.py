@@ -148,7 +148,7 @@ class CountQuantiles(_Binned):
             start = stop
 
     @property
-    def _per_cell(self) -> tuple[str, ...]:
+    def _cell_parts(self) -> tuple[str, ...]:
         return tuple(f"{q:g}" for q in self.q)
 
     def arrange(self, per_cell: Matrix) -> Vector:
@@ -173,7 +173,7 @@ class CountQuantiles(_Binned):
         return slopes.reshape(len(slopes), -1, slopes.shape[-1])
 
     def own_deviations(self, sums: Sums) -> Vector:
-        """Return by how much rows within a step are not spread evenly, or whole numbers rounded."""
+        """Return the error of evenly spread rows within a step, or of rounded whole numbers."""
         values, each = self._of_cells(sums, 1.0), []
         for column, (grid, _, bins) in enumerate(self._places()):
             at = values[:, column * len(self.q) : (column + 1) * len(self.q)]
@@ -182,7 +182,7 @@ class CountQuantiles(_Binned):
         return self.arrange(np.hstack(each))
 
     def output_slopes(self, contributions: UnitSums) -> npt.NDArray[np.float64]:
-        """Return the derivatives of the counts below the points of the grid, by distance."""
+        """Return the derivatives of the counts below each grid point."""
         values, shapes = contributions.total().values, []
         for grid, number, bins in self._places():
             slopes = np.zeros((len(values), len(grid) - 2, values.shape[1]))
@@ -192,7 +192,7 @@ class CountQuantiles(_Binned):
 
 
 def _ones(column: Vector, grid: Grid) -> Matrix:
-    """Return a one at the bin of every row; NaN, and what is outside, has none."""
+    """Return a one at the bin of every row; NaN and rows outside have none."""
     places = bin_of(column, grid)
     hits = np.zeros((len(column), len(grid)))
     hits[np.arange(len(column)), places] = 1.0
@@ -253,9 +253,9 @@ def read_quantiles(grid: Sequence[float], counts: Matrix, q: Sequence[float]) ->
 def step_deviations(
     grid: Sequence[float], counts: Matrix, at: Matrix, *, whole: bool = False
 ) -> Matrix:
-    """Return by how much rows within the step of a quantile are not spread evenly.
+    """Return the error of evenly spread rows within the step of a quantile.
 
-    A ``whole`` number is in the middle of its bin, and what is read is rounded to it.
+    A ``whole`` number is in the middle of its bin, and the result is rounded to it.
     """
     if whole:
         return np.full(at.shape, ROUNDED_DEVIATION)

@@ -214,7 +214,7 @@ class Declaration:
 
 
 def first_rows(units: Integers, most: int) -> Integers:
-    """Return the rows that are used of every unit: its first ones, in the order of the table.
+    """Return the used rows: the first ones of every unit, in the order of the table.
 
     Whether a row is used depends on the rows of its own unit alone.
 

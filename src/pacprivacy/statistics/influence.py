@@ -1,4 +1,4 @@
-"""How much one unit changes a statistic, given who else is used; the user's own, and its check."""
+"""Influence of a unit on a statistic, among the other used units; the user's, and its check."""
 
 from __future__ import annotations
 
@@ -119,7 +119,7 @@ class AveragedStatistic(ABC):
     ) -> SampleValue | None:
         """Return the value on samples; ``units`` numbers the unit of every row from 0 on.
 
-        None where it is not known how one unit moves it.
+        None where the influence of a unit is not known.
         """
 
     def shaped(self, numbers: Vector, data: Data) -> Any:

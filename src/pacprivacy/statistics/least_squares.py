@@ -192,7 +192,7 @@ class LeastSquaresValue(InfluencedValue):
         return np.asarray(np.sqrt(variance + np.square(self.centre - self.on_all)))
 
     def value(self, kept: Mask) -> Vector:
-        """Return how far the fit on the used rows is from that on all, in coordinates of the fit.
+        """Return the distance of the fit on the used rows from that on all, in its coordinates.
 
         No distance where the used rows hardly determine a fit.
         """
@@ -210,7 +210,7 @@ class LeastSquaresValue(InfluencedValue):
 
     @property
     def scales(self) -> Vector:
-        """Errors are compared by what they change in the predictions for all rows."""
+        """Errors are compared by their effect on the predictions for all rows."""
         return np.ones(self.X.shape[2])
 
     def _equations(self, kept: Mask) -> tuple[Matrix, Vector]:

@@ -327,7 +327,7 @@ class TableQuantiles(Statistic, AveragedStatistic):
         return tuple(sorted(self.q))
 
     @property
-    def _per_cell(self) -> tuple[str, ...]:
+    def _cell_parts(self) -> tuple[str, ...]:
         return tuple(f"{q:g}" for q in self._sorted_q)
 
     def evaluate(self, parts: tuple[Any, ...], rng: np.random.Generator) -> Any:

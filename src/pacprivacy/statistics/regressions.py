@@ -162,7 +162,7 @@ class OLS(_Regression, AveragedStatistic):
 
     @property
     def _penalties(self) -> Vector | None:
-        """What the square of every coefficient costs, the intercept's first; None: nothing."""
+        """Penalty on the square of every coefficient, the intercept's first; None: nothing."""
         return None
 
 
@@ -298,7 +298,7 @@ def _inverse(matrix: Matrix, sums: Sums) -> Matrix:
 class _Newton(_Regression):
     """A likelihood that is maximised by Newton's steps inside every candidate.
 
-    With coins it is maximised by descent, and what is released is a matrix of its weights.
+    With coins it is maximised by descent, and the release is a matrix of its weights.
     """
 
     loss: ClassVar[LossName]

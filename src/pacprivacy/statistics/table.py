@@ -473,7 +473,7 @@ class Statistic(Mechanism):
         return fixed_mechanism(self.layout, "layout").names
 
     @property
-    def _per_cell(self) -> tuple[str, ...]:
+    def _cell_parts(self) -> tuple[str, ...]:
         """Names of the numbers of one cell, where it has several."""
         return ()
 
@@ -492,16 +492,16 @@ class Statistic(Mechanism):
         return int(np.prod(self._shape[1:], dtype=np.int64))
 
     def finish(self, value: Any) -> Any:
-        axes = [*self.axes, self._per_cell or ("",)]
+        axes = [*self.axes, self._cell_parts or ("",)]
         numbers = np.asarray(value, dtype=np.float64).reshape([len(axis) for axis in axes])
-        if len(self._per_cell) < 2:
+        if len(self._cell_parts) < 2:
             axes, numbers = axes[:-1], numbers[..., 0]
         if self.by and len(axes[0]) == 1:
             axes, numbers = axes[1:], numbers[0]
         return label_statistic(numbers, axes)
 
     def check_empty(self, values: Matrix) -> Matrix:
-        """Fill what is empty in some candidate, or refuse it and say what to do."""
+        """Fill groups that are empty in some candidate, or refuse them with advice."""
         empty = np.isnan(values)
         if self.fill is not None:
             return np.where(empty, self.fill, values)

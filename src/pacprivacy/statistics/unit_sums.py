@@ -332,7 +332,7 @@ class UnitSums:
         return total
 
     def lines_of_rows(self) -> Callable[[Integers], Matrix]:
-        """Return a function from numbers of units to what they add to all sums, one a line."""
+        """Return a function from numbers of units to their contributions, one a line."""
         if self.units is None:
             return lambda rows: self.values[rows]
         cells = np.repeat(np.arange(self.n_cells), self.entries_per_cell)
@@ -509,8 +509,7 @@ class SumStatistic(Mechanism):
     def jacobian(self, sums: Sums) -> npt.NDArray[np.float64]:
         """Return the derivatives of the outputs of a cell by its sums, (n_cells, outputs, block).
 
-        By central differences, a small share of the sums; noise is shaped by it and error bars are
-        computed with it, no promise rests on it.
+        Central differences approximate them. Noise and error bars use them; no promise does.
         """
         at = sums.values
         typical = np.abs(at) if sums.sizes is None else np.broadcast_to(sums.sizes, at.shape)

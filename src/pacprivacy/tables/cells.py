@@ -57,7 +57,7 @@ class ColumnSchema:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Reading:
-    """Declared format of a file; what is left out is detected.
+    """Declared format of a file; omitted parts are detected.
 
     Without ``find_dates`` only columns with a declared format hold dates. ``missing`` are entries
     that stand for gaps in all columns; ``columns`` are those of a schema; declared ``levels`` are
@@ -103,7 +103,7 @@ class TableColumn:
 
     ``numbers`` has NaN for gaps, and days since 1970 for dates; None is text. ``coded`` holds the
     distinct entries as written, in the order of the file, and which of them each row has, -1 for a
-    gap. Where there are several ``date_formats`` and no numbers, one must be declared. ``unclear``
+    gap. A column of dates in several formats, without numbers, needs a declared one. ``unclear``
     is text only because 1,234 may be 1.234 or 1234. With ``by_entry`` no refusal depends on an
     entry.
     """
@@ -303,7 +303,7 @@ class _Marks:
 
 
 def _read_each(cells: Coded, name: str, reading: Reading) -> TableColumn:
-    """Return the column of a declared kind; what is not of that kind is a gap."""
+    """Return the column of a declared kind; other entries are gaps."""
     distinct, codes = cells
     date_format, mark = reading.date_formats.get(name), reading.decimal or "."
     read: Callable[[str], float] | None = None

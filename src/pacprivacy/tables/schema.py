@@ -1,4 +1,4 @@
-"""Schemas: TOML files that say what the columns of a table hold, to be edited by hand.
+"""Schemas: TOML files that describe the columns of a table, to be edited by hand.
 
 A schema says how a file is read, and declares ranges and levels. What ``pac schema`` guessed from
 the records is listed in ``guessed``. Until the curator takes it out of that list, it decides how
@@ -159,7 +159,7 @@ class Schema:
 
 
 def schema_notes(table: Table) -> tuple[str, ...]:
-    """Return what the curator should check or add in a guessed schema."""
+    """Return advice for the curator on a guessed schema."""
     notes = [
         "For the curator: levels and ranges were read from the records.",
         'What "guessed" names is not declared. Check it, and take it out of the list.',

@@ -149,7 +149,7 @@ def lattice_total_variation_bound(n_directions: int, units_per_std: ArrayLike) -
 
 
 def information_slack_bound(total_variation: float, n_subsets: int) -> float:
-    """Return how far the information of two releases can be apart when their laws are this close.
+    """Return the largest difference in information of two releases with laws this close.
 
     ``τ ln m + (1+τ) h(τ/(1+τ))`` nats, rounded up, never above ``ln m``.
 
@@ -227,7 +227,7 @@ def empirical_bernstein(
 def empirical_bernstein(
     variance: Vector | float, n_draws: int, *, width: float, gamma: float
 ) -> Vector | float:
-    """Bound how far a sample mean can be below the true mean.
+    """Bound the distance of a sample mean below the true mean.
 
     ``sqrt(2 V ln(2/γ)/N) + 7 w ln(2/γ) / (3(N-1))`` for draws in an interval of width ``w``; the
     variance has divisor ``N - 1``, and ``gamma`` is for one side and one mean.

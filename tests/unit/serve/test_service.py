@@ -142,7 +142,7 @@ def test_bad_bodies(running, status, asked):
 
 
 def test_a_slow_body_and_a_slow_head_are_cut_off(running, monkeypatch):
-    monkeypatch.setattr("pacprivacy.serve.service._Impatient.PATIENCE", 0.1)
+    monkeypatch.setattr("pacprivacy.serve.service._TimeoutProtocol.PATIENCE", 0.1)
     monkeypatch.setattr(running.service, "_limits", replace(LIMITS, seconds=0.1))
     token, began = running.folder.tokens["ann"], time.monotonic()
     head = (
