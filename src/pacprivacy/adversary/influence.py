@@ -279,7 +279,7 @@ class InfluenceProof(ABC):
     @property
     @abstractmethod
     def arrays(self) -> dict[str, np.ndarray]:
-        """Everything, for a file; :meth:`of_arrays` reads it."""
+        """The proof as arrays for a file; :meth:`of_arrays` reads them."""
 
     @classmethod
     @abstractmethod

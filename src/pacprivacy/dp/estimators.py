@@ -262,8 +262,8 @@ class DPSGDClassifier(DPLinearClassifier):
         How the records of a step are picked. Poisson batches protect against adding or removing
         a record, those of a fixed size against replacing one, full ones against ``neighbours``.
     batch_size : int, optional
-        Records in a batch, on average for Poisson batches; by default a twentieth of all, and 256
-        or all of fewer.
+        Records in a batch, on average for Poisson batches; by default the larger of 256 and a
+        twentieth of all, at most all.
     """
 
     loss: Literal["log_loss", "hinge"] = "log_loss"
@@ -317,7 +317,7 @@ class DPLogisticRegression(DPLinearClassifier):
         descent for more.
     C : float, optional
         Inverse of the penalty on the *sum* of losses, for rows divided by ``x_bound``. By default
-        0.5 for the objective, or a sixth of the most that it allows at a small ``epsilon``; 0.1
+        0.5 for the objective, or a sixth of its maximum at a small ``epsilon``; 0.1
         for the output, or ``epsilon/25``; no penalty for descent.
 
     Examples
@@ -387,7 +387,7 @@ class DPLinearRegression(RegressorMixin, DPBase):  # type: ignore[misc]
     x_bound, y_bound : float
         Rows are clipped to this norm, targets to this absolute value; neither comes from the data.
     alpha : float, optional
-        Penalty on the sum of squares, but for AdaSSP; by default what suits the noise.
+        Penalty on the sum of squares, except for AdaSSP; by default it follows from the noise.
     """
 
     method: Literal["adassp", "statistics"] = "adassp"

@@ -379,7 +379,7 @@ def dp_search(
 
 
 def draw_search_runs(mean_runs: float, source: BitSource) -> int:
-    """Draw a geometric number of runs; exactly, but for the rounding of the chance to stop."""
+    """Draw a geometric number of runs; exact up to rounding of the chance to stop."""
     limit = math.floor(1.0 / mean_runs * 2.0**63)
     n_runs = 1
     while uniform_below(source, 1 << 63) >= limit:

@@ -507,7 +507,7 @@ def _read_names(released: Sequence[str] | None) -> tuple[str, ...] | None:
 def search_cost(search: Any, *, delta: float | None = None) -> Spent:
     """Add up the possible releases of a fitted search over private estimators.
 
-    Every fit counts at its whole budget, also one that raised: whoever raised may have seen
+    Every fit counts at its whole budget, also one that raised, since the caller may have seen
     what was released. Where a budget limits only membership, its information counts at
     ``ln(n_subsets)``. ``delta`` is that of the total, for differential privacy; the sum over all
     fits by default.

@@ -159,7 +159,7 @@ class _Resolver:
             return None if part is None else self._value(part, scope, aliases)
 
         def place(part: sql.Node, *, first: bool = False) -> sql.Node:
-            """Write out a position or an alias; one that stands alone may go before a column."""
+            """Write out a position or an alias; a single one may go before a column."""
             if not _is_whole(part):
                 first = first and isinstance(part, sql.Column)
                 return self._value(part, scope, aliases, first=first)
@@ -329,7 +329,7 @@ class _Resolver:
     # sources
 
     def _source(self, node: sql.Source, scope: _Scope, *, certain: bool = True) -> sql.Source:
-        """Return a source of rows; one is ``certain`` if all rows that are kept have one of it."""
+        """Return a source of rows; ``certain`` if every row of the result has a row of it."""
         if isinstance(node, sql.Join):
             return self._join(node, scope, certain=certain)
         alias = self._alias()
@@ -368,7 +368,7 @@ class _Resolver:
         *,
         certain: bool,
     ) -> sql.Source:
-        """Return a subquery as a source; one that only picks rows and columns is written in."""
+        """Return a subquery as a source; a choice of rows and columns is written in."""
         source = _picked_from(query) if certain else None
         if source is None:
             source = sql.Derived(query=query, alias=alias, at=node.at)

@@ -189,7 +189,7 @@ class StoredContributions:
 
 
 def _chosen_entries(plan: SumPlan, units: Integers) -> Mask | None:
-    """Return which entries are stored: those of the units that cost most; None for all."""
+    """Return the stored entries: those of the units with the largest costs; None for all."""
     if len(units) * plan.lattice.grid.shape[1] <= MAX_STORED_NUMBERS:
         return None
     charges = np.where(np.bincount(units, minlength=len(plan.charges)) > 0, plan.charges, -1.0)

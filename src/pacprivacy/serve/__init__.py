@@ -1,7 +1,7 @@
 """Private answers over HTTP, from models and tables that never leave: ``pac serve``.
 
 One process holds the secret. Tokens say who asks, the ledger what each may spend, the desk answers
-whoever waits in one pass, and nothing leaves before it is paid for on the disk.
+all waiting requests in one pass, and nothing leaves before it is paid for on the disk.
 """
 
 from pacprivacy.serve.desk import Desk as Desk, Limits as Limits, Tokens as Tokens

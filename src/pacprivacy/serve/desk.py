@@ -333,7 +333,7 @@ class Desk:
             await asyncio.sleep(CUT_EVERY_S)
 
     async def _in_time(self, answer: asyncio.Future[Any]) -> Any:
-        """Wait for an answer; one that is not begun in time is never drawn."""
+        """Wait for an answer; after the time limit it is never drawn."""
         try:
             return await asyncio.wait_for(answer, self._limits.seconds)
         except TimeoutError:

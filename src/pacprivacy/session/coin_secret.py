@@ -130,7 +130,7 @@ class CoinAccount:
         limit = self.purse.own_limit
         return limit is not None and limit < self.clocks.cap - LEDGER_STEP
 
-    def at(self, purse: Purse) -> CoinAccount:
+    def with_purse(self, purse: Purse) -> CoinAccount:
         """Return the account after other releases."""
         assert isinstance(purse.accounts, Clocks)  # of a session with coins
         return replace(self, clocks=purse.accounts, purse=purse)

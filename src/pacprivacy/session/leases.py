@@ -283,7 +283,7 @@ def _less(lease: Spent, charge: Spent) -> Spent:
 
 
 def _covers(lease: Spent, charge: Spent, *, tolerance: float = 0.0) -> bool:
-    """Whether a lease is at least a charge, but for what sums of floats may be off."""
+    """Whether a lease covers a charge, up to rounding of sums."""
     held, cost = _answer_amounts(lease), _answer_amounts(charge)
     return all(held.get(kind, 0.0) >= amount * (1 - tolerance) for kind, amount in cost.items())
 

@@ -299,7 +299,7 @@ class CoinRefinement(Refinement):
             precision = STEP_RATIO ** (self.n_looks - self._level)
             try:
                 allowed = (precision - self._precision) * self._allowed
-                step = self._account.at(purse).step_terms(allowed)
+                step = self._account.with_purse(purse).step_terms(allowed)
                 plan = self._records.plan(replace(step, coins=self._coins))
             except (BudgetExceededError, MechanismError) as error:
                 refused = error

@@ -394,7 +394,7 @@ class RunJob:
         return vector, structure
 
     def evaluate_all(self, subsets: tuple[int, ...], structure: Structure) -> BatchResult:
-        """Evaluate subsets whose values must have a structure, up to the first failure."""
+        """Evaluate subsets and check the structure of their values, up to the first failure."""
         values: dict[int, Vector] = {}
         with single_threaded():
             for k in subsets:

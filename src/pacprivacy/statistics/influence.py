@@ -89,7 +89,7 @@ class InfluencedValue(SampleValue):
 
     @property
     def tested_units(self) -> Integers:
-        """Units of which every other moves the value by the law of one of them; by default all."""
+        """Units to test: every other unit has the same law of influence as one of them."""
         return np.arange(self.n_units)
 
     def typical_influence(self) -> Matrix | None:

@@ -93,7 +93,7 @@ def _rows_by_unit(Z: Matrix, y: Vector, codes: Integers, n_units: int) -> tuple[
 
 @dataclass(frozen=True, slots=True, kw_only=True, eq=False)
 class LeastSquaresValue(InfluencedValue):
-    """Coefficients of the used rows, as their distance from those of all rows; curator-only.
+    """Distance of the coefficients of the used rows from those of all rows; curator-only.
 
     ``X``, shape (units, rows of a unit, columns), are rows in coordinates of the fit, ``residuals``
     theirs at the fit on all rows, ``theta``. ``penalty`` is that of the sample, in these

@@ -92,8 +92,8 @@ def log_det_bound(eigenvalues: ArrayLike, noise_var: ArrayLike) -> float:
     """Return an upper bound on the information of a release with Gaussian noise.
 
     ``1/2 Σ ln(1 + λ_i / b_i)`` in nats, for variances of the output and of the noise along the axes
-    of the noise; along other axes than eigenvectors by Hadamard's inequality. An axis that never
-    moves costs nothing; one that moves without noise costs infinity.
+    of the noise; along other axes than eigenvectors by Hadamard's inequality. A constant axis costs
+    nothing; a variable axis without noise costs infinity.
 
     Guarantee
     ---------
