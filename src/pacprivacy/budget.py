@@ -250,7 +250,7 @@ class Spent:
         )
 
     def left_of(self, limits: Spent) -> Spent:
-        """Return the remaining limits, by the amounts that add up."""
+        """Return the remaining limits of each amount."""
         spent = self.sums()
         left = {name: limit - spent.get(name, 0.0) for name, limit in limits.sums().items()}
         return Spent(**left)

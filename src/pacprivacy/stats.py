@@ -72,7 +72,7 @@ __all__ = [
 Names = str | Sequence[str] | None
 
 
-def _names(option: str, names: Any) -> tuple[str, ...] | None:
+def _names(option: str, names: object) -> tuple[str, ...] | None:
     """Return names of columns as a tuple; refuse entries of columns without showing them."""
     if names is None or isinstance(names, str):
         return None if names is None else (names,)
@@ -84,7 +84,7 @@ def _names(option: str, names: Any) -> tuple[str, ...] | None:
     return tuple(names)
 
 
-def _text(option: str, value: Any) -> str | None:
+def _text(option: str, value: object) -> str | None:
     if value is not None and not isinstance(value, str):
         raise MechanismError(f"{option} must be text; got {as_told(value)}. Write it in quotes.")
     return value
@@ -102,7 +102,7 @@ def _mapping(option: str, value: Any, example: str) -> dict[str, tuple[str, ...]
     return {name: tuple(str(item) for item in items) for name, items in texts.items()}
 
 
-def _ranges(value: Any) -> dict[str, tuple[float, float]]:
+def _ranges(value: object) -> dict[str, tuple[float, float]]:
     """Return declared ranges by column; refuse anything else without showing entries."""
     pairs = {} if value is None else value
     if isinstance(pairs, Mapping) and all(_is_range(*item) for item in pairs.items()):
@@ -113,7 +113,7 @@ def _ranges(value: Any) -> dict[str, tuple[float, float]]:
     )
 
 
-def _is_range(name: Any, pair: Any) -> bool:
+def _is_range(name: object, pair: object) -> bool:
     if not (isinstance(name, str) and isinstance(pair, list | tuple) and len(pair) == 2):
         return False
     numbers = all(isinstance(end, int | float) and not isinstance(end, bool) for end in pair)
@@ -161,7 +161,7 @@ def _with_options(statistic: Statistic, options: StatisticOptions) -> Mechanism:
     )
 
 
-def _shares(q: Any) -> tuple[float, ...]:
+def _shares(q: object) -> tuple[float, ...]:
     if not isinstance(q, list | tuple) or not all(isinstance(x, int | float) for x in q):
         raise MechanismError(
             f"q must be numbers between 0 and 1; got {as_told(q)}. Write q=(0.25, 0.5, 0.75)."

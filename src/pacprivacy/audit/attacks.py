@@ -36,7 +36,7 @@ class Guess:
     """One question that a trained attack answers on every release.
 
     ``prior`` is the best blind success, or an upper bound: one that is too large can only hide a
-    violation. Whether a ``unit`` is in is asked with even odds.
+    violation. A ``unit`` is used or left out with even odds.
     """
 
     prior: float

@@ -195,7 +195,7 @@ class Screen:
         return False if self.quiet else None
 
     def show(self, text: str | Callable[[], object], content: Any) -> None:
-        """Print a text, or what a function prints; or else plain types as JSON, never coloured."""
+        """Print a text or the output of a function; with ``--json``, plain types as JSON."""
         if self.as_json:
             sys.stdout.write(json.dumps(content, indent=2, allow_nan=False) + "\n")
         elif self.quiet:

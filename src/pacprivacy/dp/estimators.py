@@ -317,7 +317,7 @@ class DPLogisticRegression(DPLinearClassifier):
         descent for more.
     C : float, optional
         Inverse of the penalty on the *sum* of losses, for rows divided by ``x_bound``. By default
-        0.5 for the objective, or a sixth of the most that it allows at a small ``epsilon``; 0.1
+        0.5 for the objective, or a sixth of its maximum at a small ``epsilon``; 0.1
         for the output, or ``epsilon/25``; no penalty for descent.
 
     Examples

@@ -21,7 +21,7 @@ EMPTY_RECORDS: Final = (
 _NUMBERS_OR_OBJECTS: Final = "biufO"
 
 
-def record_array(part: Any) -> Array:
+def record_array(part: object) -> Array:
     """Return an array whose type does not depend on single records.
 
     A list has no public type: one text among numbers would turn all into texts. So it becomes an
@@ -32,7 +32,7 @@ def record_array(part: Any) -> Array:
     return np.array(part, dtype=object)
 
 
-def read_records(X: Any, name: str = "X") -> Matrix:
+def read_records(X: object, name: str = "X") -> Matrix:
     """Return features as float64; other entries are NaN (claim DP-17)."""
     rows = _as_numbers(name, X)
     if rows.ndim != 2 or rows.shape[1] == 0:
@@ -44,11 +44,11 @@ def read_records(X: Any, name: str = "X") -> Matrix:
     return rows
 
 
-def read_record_numbers(y: Any, n_records: int, name: str = "y") -> Vector:
+def read_record_numbers(y: object, n_records: int, name: str = "y") -> Vector:
     return _check_one_per_record(_as_numbers(name, y), n_records)
 
 
-def read_regression_records(X: Any, y: Any) -> tuple[Matrix, Vector]:
+def read_regression_records(X: object, y: object) -> tuple[Matrix, Vector]:
     """Return features and target, with zeros for records that are not finite."""
     rows = read_records(X)
     target = read_record_numbers(y, len(rows))
@@ -60,7 +60,7 @@ def finite_records(rows: Matrix) -> Matrix:
     return np.where(np.isfinite(rows).all(axis=1, keepdims=True), rows, 0.0)
 
 
-def encode_record_labels(y: Any, classes: tuple[Any, ...], n_records: int) -> Integers:
+def encode_record_labels(y: object, classes: tuple[object, ...], n_records: int) -> Integers:
     """Return each label's place among the declared classes, and -1 for any other label."""
     labels = _check_one_per_record(record_array(y), n_records)
     _check_type(labels, classes)
@@ -70,13 +70,13 @@ def encode_record_labels(y: Any, classes: tuple[Any, ...], n_records: int) -> In
     return places
 
 
-def encode_record_signs(y: Any, classes: tuple[Any, ...], n_records: int) -> Vector:
+def encode_record_signs(y: object, classes: tuple[object, ...], n_records: int) -> Vector:
     """Return -1 for the first of two classes, 1 for the second, and 0 for any other label."""
     places = encode_record_labels(y, classes, n_records)
     return np.where(places < 0, 0.0, 2.0 * places - 1.0)
 
 
-def _check_type(labels: Array, classes: tuple[Any, ...]) -> None:
+def _check_type(labels: Array, classes: tuple[object, ...]) -> None:
     """Refuse classes that an array of this type cannot hold, such as texts among numbers."""
     types = {"U": str, "S": bytes}.get(labels.dtype.kind)
     if labels.dtype.kind in "biuf":
@@ -88,14 +88,14 @@ def _check_type(labels: Array, classes: tuple[Any, ...]) -> None:
         )
 
 
-def _equal(labels: Array, label: Any) -> Mask:
+def _equal(labels: Array, label: object) -> Mask:
     if labels.dtype.kind != "O":
         # Other kinds are comparable as a whole, or not at all, which numpy says by one False.
         return np.broadcast_to(np.asarray(labels == label, dtype=np.bool_), labels.shape)
     return np.array([_is_same(entry, label) for entry in labels.tolist()], dtype=np.bool_)
 
 
-def _is_same(entry: Any, label: Any) -> bool:
+def _is_same(entry: object, label: object) -> bool:
     try:
         return bool(entry == label)
     except Exception:  # an object of its own kind; it is not the label
@@ -111,7 +111,7 @@ def _check_one_per_record(target: Array, n_records: int) -> Array:
     return target
 
 
-def _as_numbers(name: str, part: Any) -> Vector:
+def _as_numbers(name: str, part: object) -> Vector:
     """Return numbers, and NaN for other entries; refuse by the type of a whole array or column."""
     array = record_array(part)
     kinds = {array.dtype.kind} | {_kind(column) for column in _column_types(part)}
@@ -126,7 +126,7 @@ def _as_numbers(name: str, part: Any) -> Vector:
     return np.array(numbers, dtype=np.float64).reshape(array.shape)
 
 
-def _column_types(part: Any) -> list[Any]:
+def _column_types(part: object) -> list[object]:
     types = getattr(part, "dtypes", ())
     return list(getattr(types, "values", types)) if np.ndim(types) == 1 else [types]
 
@@ -257,14 +257,14 @@ class WholeRows:
 
     __slots__ = ("norms", "unit", "whole")
 
-    def __init__(self, X: Any, x_bound: float) -> None:
+    def __init__(self, X: object, x_bound: float) -> None:
         bound = check_positive("x_bound", x_bound, advice="Use a norm that rows rarely exceed.")
         self.unit = bound / (1 << ROW_BITS)
         self.whole = np.trunc(shrink_rows(read_records(X), bound) / self.unit)
         self.norms: Vector = self.unit * np.sqrt(np.einsum("ij,ij->i", self.whole, self.whole))
 
 
-def regression_sums(X: Any, y: Any, x_bound: float, y_bound: float) -> tuple[Matrix, Vector]:
+def regression_sums(X: object, y: object, x_bound: float, y_bound: float) -> tuple[Matrix, Vector]:
     """Return ``XᵀX`` and ``Xᵀy`` of clipped records, without rounding until the last conversion."""
     check_positive("y_bound", y_bound, advice="Use a value that targets rarely exceed.")
     features, target = read_regression_records(X, y)

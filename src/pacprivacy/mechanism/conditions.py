@@ -208,7 +208,7 @@ class Condition:
         return values if isinstance(constant, tuple) else values[0]
 
 
-def _items(constant: Any) -> tuple[Any, ...]:
+def _items(constant: object) -> tuple[Any, ...]:
     return constant if isinstance(constant, tuple) else (constant,)
 
 
@@ -315,7 +315,7 @@ def _check_columns(
         )
 
 
-def _mismatch(name: str, column: ComparedColumn, literal: Any, advice: str) -> MechanismError:
+def _mismatch(name: str, column: ComparedColumn, literal: object, advice: str) -> MechanismError:
     must = {"number": "a number", "boolean": "True or False", "date": "a date", "text": "a text"}
     return MechanismError(
         f"where must compare column {name!r} ({_HOLDS[column.kind]}) with {must[column.kind]}; got "

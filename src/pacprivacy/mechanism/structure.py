@@ -1,4 +1,4 @@
-"""Any nested value to one vector of floats, and back; its types as JSON, for files.
+"""Converts nested values to vectors of floats and back, and their types to JSON.
 
 Everything that can leave is either in the vector, which gets noise, or in the structure, which
 must be the same for every subset and so tells nothing about the secret (claim M-1). A structure is

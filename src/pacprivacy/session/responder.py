@@ -240,14 +240,14 @@ def _answer_votes(
 
 
 def _tracked_gap(ones: float, zeros: float, usable: float) -> int:
-    """Return a distance of two votes at which they can be followed."""
+    """Return a distance of two votes that allows tracked beliefs."""
     if math.expm1(2 * usable) >= WIDEST_VOTE * ones * zeros:
         return int(UNITS * math.sqrt(WIDEST_VOTE))
     return answer_vote_gap(ones, zeros, usable)
 
 
 def _scale_moves(moves: Matrix, rows: Matrix, gaps: Vector, shares: Vector) -> float:
-    """Make beliefs before votes, in ``moves``, into the charges of the votes.
+    """Compute the charges of votes from the beliefs before them, in ``moves``.
 
     Returns a bound of ``E |a' - a|³ / E (a' - a)²`` over the votes, for ``|s| <= 1``; 0 where all
     are charged by their paths.
