@@ -149,17 +149,21 @@ def draw_values(figure: Any, rows: Sequence[Row], layout: Layout) -> None:
 def _draw_histogram(axes: Axes, rows: Sequence[Row], layout: HistogramLayout) -> None:
     edges = np.array(layout.edges)
     widths = np.diff(edges)
+    uneven = not np.allclose(widths, widths[0])
+    per = widths / widths.min() if uneven else np.ones(len(widths))
+    heights = np.array([max(row.value, 0.0) for row in rows]) / per
     axes.bar(
-        edges[:-1], [max(row.value, 0.0) for row in rows], widths, align="edge", color=BLUE,
-        alpha=0.6, edgecolor=PAPER, lw=1.5,
-    )  # fmt: skip
-    for middle, row in zip(edges[:-1] + widths / 2, rows, strict=True):
+        edges[:-1], heights, widths, align="edge", color=BLUE, alpha=0.6, edgecolor=PAPER, lw=1.5
+    )
+    for middle, row, share in zip(edges[:-1] + widths / 2, rows, per, strict=True):
         if not math.isnan(row.lower):
-            axes.plot([middle, middle], [row.lower, row.upper], color=INK, lw=2, marker="")
+            ends = [row.lower / share, row.upper / share]
+            axes.plot([middle, middle], ends, color=INK, lw=2, marker="")
     axes.set_xticks(edges if len(edges) <= 14 else edges[:: len(edges) // 10])
     axes.xaxis.set_major_formatter(lambda value, _: f"{value:,.6g}")
     axes.yaxis.set_major_formatter(lambda value, _: f"{value:,.10g}")
-    style_axes(axes, layout.name, "count, with 95 % interval")
+    what = f"count for each {widths.min():,.6g} of width" if uneven else "count"
+    style_axes(axes, layout.name, f"{what}, with 95 % interval")
 
 
 def _draw_two_way(axes: Axes, rows: Sequence[Row], layout: TwoWayLayout) -> None:

@@ -53,6 +53,20 @@ def test_histograms_are_drawn_between_their_edges(people: pd.DataFrame) -> None:
     assert np.array_equal(drawn, np.column_stack([lower, upper]))
 
 
+def test_bars_of_unequal_bins_have_the_area_of_their_counts(people: pd.DataFrame) -> None:
+    release = released(people, pac.stats.histogram("age", bins=[0, 20, 60, 100]))
+    axes = plot_release(release).axes[0]
+    areas = [bar.get_height() * bar.get_width() for bar in axes.patches]
+    values = [row.value for row in release.rows()]
+    np.testing.assert_allclose(areas, 20 * np.array(values))
+    ends = [line.get_ydata() for line in axes.lines]
+    shown = [[row.lower, row.upper] for row in release.rows()]
+    np.testing.assert_allclose(ends, np.array(shown) / [[1], [2], [2]])
+    assert "count for each 20 of width, with 95 % interval" in {
+        text.get_text() for text in axes.findobj(match=lambda part: hasattr(part, "get_text"))
+    }
+
+
 def test_what_is_counted_is_said_beside_the_numbers(people: pd.DataFrame, tmp_path: Path) -> None:
     people = people.assign(weight=2.0)
     of_persons = people.assign(person=np.arange(len(people)) // 3)
