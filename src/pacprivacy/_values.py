@@ -248,6 +248,7 @@ def verify(certificate: Any, bundle: Any = None) -> Verified:
 
     Examples
     --------
+    >>> import numpy as np
     >>> import pacprivacy as pac
     >>> data = np.random.default_rng(0).normal(size=40)
     >>> release = pac.privatize(np.mean, data, pac.Information(0.1), n_subsets=16)

@@ -470,7 +470,7 @@ def test_a_report_tells_no_number_of_units(release: Any, tmp_path: Path) -> None
     page = CliRunner().invoke(app, ["report", str(tmp_path / "release.json")])
     assert page.exit_code == 0, page.output
     written = next(tmp_path.glob("*.html")).read_text(encoding="utf-8")
-    assert "All units were used" in written
+    assert "everybody: all units were used" in written
     assert "Also hides whether a unit is in the table at all" in written
 
 

@@ -78,7 +78,7 @@ def test_text_page_and_notebook_round_the_same_bound_alike(certificate: Certific
     assert "58.81 %" in shown["text"]
     assert "58.81 %" in shown["page"]
     assert "0.100001 nats" in shown["text"]
-    assert "0.1001 nats" in shown["page"]
+    assert "0.100001 nats" in shown["page"]
     assert "0.356" in shown["text"]
     assert "0.356" in shown["page"]
 
