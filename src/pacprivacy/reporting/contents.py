@@ -151,10 +151,11 @@ def _of_pool(cert: PoolCertificate) -> PageKind:
         (f"Any guess, from {100 * float(prior):.4g} % before", f"{percent_at_most(most)} %")
         for prior, most in sorted(cert.any_inference.items(), reverse=True)
     )
+    nats = at_most(cert.mi_upper_nats, decimals=6)
     return PageKind(
         hits=tuple(trade_off_text_rows(cert)),
         line=_straight_line(cert),
-        figures=(*average, *guesses),
+        figures=(*average, *guesses, ("Information about the sample", f"{nats} nats")),
         glossary=(
             ("Candidates", "the possible samples. Which one was used is the secret."),
             (
