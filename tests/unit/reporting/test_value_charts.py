@@ -14,7 +14,7 @@ import pytest
 
 import pacprivacy as pac
 from pacprivacy._values import read_bin, row_interval
-from pacprivacy.reporting import plot_release
+from pacprivacy.reporting import ReportData, plot_release, render_page
 from pacprivacy.reporting.charts import HistogramLayout, TwoWayLayout, value_layout
 from pacprivacy.statistics import Histogram
 
@@ -89,7 +89,9 @@ def test_what_is_counted_is_said_beside_the_numbers(people: pd.DataFrame, tmp_pa
         assert [line for line in (counted, weighted) if line.replace("'", "&#39;") in page] == [
             *said
         ]
-        assert "At the odds of this release, &#34;used&#34; is right 90 times in 100" in page
+        officer = render_page(ReportData(release.certificate), officer=True)
+        for text in (page, officer):
+            assert "At the odds of this release, &#34;used&#34; is right 90 times in 100" in text
 
 
 def test_two_way_tables_are_heat_maps(people: pd.DataFrame) -> None:
