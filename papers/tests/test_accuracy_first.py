@@ -118,7 +118,7 @@ def test_the_headline_of_the_paper_contradicts_its_theorem(require_data: Require
 def test_the_losses_of_doubling_lie_about_the_printed_ones() -> None:
     """Section 4 prints e^ε of 495 and 56.6, means of 80 runs: after 12 or 13 steps each."""
     sensitivity = (1 / 0.005**0.5 + 1) ** 2 / 1e5
-    for alpha, printed in ((0.05, 495), (0.075, 56.6)):
+    for alpha, printed, steps in ((0.05, 495, (414, 710)), (0.075, 56.6, (56, 82))):
         fewer, more = (
             search_by_doubling_loss(
                 step, first=1e-5, sensitivity=sensitivity, n_steps=23, alpha=alpha, gamma=0.1
@@ -126,6 +126,7 @@ def test_the_losses_of_doubling_lie_about_the_printed_ones() -> None:
             for step in (12, 13)
         )
         assert fewer < math.log(printed) < more
+        assert (round(math.exp(fewer)), round(math.exp(more))) == steps
 
 
 def test_nothing_passed_ends_as_printed_with_an_infinite_loss() -> None:

@@ -260,7 +260,7 @@ class Certificate(ABC):
         rows = [row for row in self.rows() if row[0] in self.SHORT]
         return rows_html(self.promise, rows, simulation=self.simulation)
 
-    def proved_figures(self) -> dict[str, str]:
+    def _proved_figures(self) -> dict[str, str]:
         """Return promise and figures that follow from a bundle, by name."""
         rows = {name: text for name, text in self.rows() if name in self.PROVED}
         return {"Promise": self.promise, **rows}
@@ -448,7 +448,7 @@ def _verify_release(
         digest=certificate.digest,
         recomputed=tuple(name for name in names if name not in on_trust),
         not_checkable=on_trust,
-        figures={**again.proved_figures(), "Sentences": sentences},
+        figures={**again._proved_figures(), "Sentences": sentences},
     )
 
 
