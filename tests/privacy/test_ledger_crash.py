@@ -317,14 +317,18 @@ def counted(state: Any, marks: Any, where: str) -> int:
 @pytest.mark.slow
 @pytest.mark.claim("K-1")
 def test_many_kills_between_reserve_and_commit(crashes: Crashes) -> None:
-    """A fast machine may commit before any timed kill: every second one is at a named point."""
+    """A fast machine may commit before any timed kill: every second one is at a named point.
+
+    Points of the state's file are left out, as a session that goes on may write it once more before
+    it reserves.
+    """
     rng = np.random.default_rng(50)
-    points = [point for point, n in POINTS.items() if n["reserve"] and not n["commit"]]
+    points = ("after reserve", "before the noise is drawn", "after the noise is drawn")
     for number, delay_s in enumerate(rng.uniform(0, 0.04, size=N_KILLS)):
         # Every third session has handed out a release before.
         n_before = 1 if number % 3 == 0 else 0
         if number % 2:
-            crashes.kill(point=str(rng.choice(points)), n_before=n_before)
+            crashes.kill(point=points[number // 2 % 3], n_before=n_before)
         else:
             crashes.kill(delay_s, n_reserved=n_before + 1)
         kinds = crashes.check()
